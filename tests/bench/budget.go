@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,8 +127,7 @@ func (b *bench) budget(ctx context.Context, size int64, reps int) (x budget, err
 // report is the document.
 func (x *budget) report(m *machine) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# What a gigabyte costs a host\n\n"+
-		"`go run ./tests/bench -grid budget`, run as root on an idle machine, writes this page. One file\n"+
+	fmt.Fprintf(&b, "`go run ./tests/bench -grid budget`, run as root on an idle machine, writes this section. One file\n"+
 		"goes over loopback, between files in memory, encrypted and with digests. All figures are CPU\n"+
 		"seconds for each GB.\n\n"+
 		"\"Alone\" is the same step as a loop of its own, by one thread that does nothing else: what it\n"+
@@ -161,7 +161,10 @@ func showCost(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
-// writeBudget measures, and writes the page into the folder, or prints it where docs is "".
+const budgetIntro = "# What a gigabyte costs a host\n"
+
+// writeBudget measures, and writes its section of the page into the folder, or prints it where docs
+// is "".
 func (b *bench) writeBudget(ctx context.Context, docs string) error {
 	m, err := describeMachine(time.Now())
 	if err != nil {
@@ -179,10 +182,15 @@ func (b *bench) writeBudget(ctx context.Context, docs string) error {
 		return err
 	}
 	m.tools = slices.DeleteFunc(m.tools, func(tool string) bool { return !strings.HasPrefix(tool, "Go ") })
-	text := x.report(&m)
 	if docs == "" {
-		fmt.Println(text)
+		fmt.Println(x.report(&m))
 		return nil
 	}
-	return os.WriteFile(filepath.Join(docs, "host.md"), []byte(text), 0o644)
+	page := filepath.Join(docs, "host.md")
+	old, err := os.ReadFile(page)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	text := replaceSection(string(old), budgetIntro, "budget", x.report(&m), []string{"budget"})
+	return os.WriteFile(page, []byte(text), 0o644)
 }
