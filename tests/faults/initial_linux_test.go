@@ -32,10 +32,9 @@ func TestInitialWindows(t *testing.T) {
 	}
 	for _, c := range []struct{ cwnd, rwnd int }{{3, 3}, {3, 10}, {3, 44}, {10, 3}, {10, 10}, {10, 44}, {32, 3}, {32, 10}, {32, 44}} {
 		t.Run(fmt.Sprintf("initcwnd %d initrwnd %d", c.cwnd, c.rwnd), func(t *testing.T) {
-			for range *initialLabs {
+			labs(t, *initialLabs, 1, func(t testing.TB) func() {
 				limit := sentWith(t, c.cwnd, c.rwnd)
-				t.Logf("%+v", limit)
-				require.NotEmpty(t, limit.Remedies)
+				t.Logf("%s, %s: %s; %s", limit.Limiter, limit.Side, limit.Evidence[0], limit.Remedies[0].Advice)
 				switch {
 				case c.rwnd < c.cwnd:
 					require.Equal(t, diagnose.InitialWindow, limit.Limiter)
@@ -51,7 +50,8 @@ func TestInitialWindows(t *testing.T) {
 					require.Equal(t, diagnose.SlowStart, limit.Limiter)
 					require.Contains(t, limit.Remedies[0].Advice, "initcwnd of the sender's route")
 				}
-			}
+				return func() {}
+			})
 		})
 	}
 }
@@ -65,14 +65,12 @@ type initialLimit struct {
 }
 
 // sentWith sends in a lab whose hosts have these initial windows. It returns the first limit.
-func sentWith(t *testing.T, cwnd, rwnd int) initialLimit {
+func sentWith(t testing.TB, cwnd, rwnd int) initialLimit {
 	t.Helper()
 	folder, err := hosts.NewFolder("fxfer-initial-", "home", "tmp", "src", "dst")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, folder.Remove()) }()
-	binary, err := os.ReadFile(program)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(folder.Abs("fxfer"), binary, 0o755))
+	require.NoError(t, folder.Install(t.Context(), program, "fxfer"))
 	for i := range 44 {
 		require.NoError(t, folder.Fill(t.Context(), fmt.Sprintf("src/%d", i), 265_000/44, byte(i)))
 	}
@@ -106,6 +104,8 @@ func sentWith(t *testing.T, cwnd, rwnd int) initialLimit {
 		var report struct{ Limits []initialLimit }
 		require.NoError(t, json.Unmarshal(line, &report))
 		if len(report.Limits) > 0 {
+			require.NotEmpty(t, report.Limits[0].Evidence)
+			require.NotEmpty(t, report.Limits[0].Remedies)
 			return report.Limits[0]
 		}
 	}

@@ -626,14 +626,19 @@ func (v *view) beginsSmall() bool {
 	return rwnd < usualCwnd || rwnd < cwnd
 }
 
-// opened reports whether a session was over before windows could have grown, but the receiver's had
-// grown by then to hold all that was sent.
+// opened reports whether a session was over before windows could have grown, and the receiver's had
+// grown by then to hold all that was sent, or could still grow.
 func (v *view) opened() bool {
-	if len(v.Sender) == 0 || !v.brief() {
+	if !v.brief() {
 		return false
 	}
-	last := &v.Sender[len(v.Sender)-1]
-	return last.SndWnd >= last.Acked
+	var window, acked int64 // the last sample may be from a time without streams
+	for i := range v.Sender {
+		window, acked = max(window, v.Sender[i].SndWnd), max(acked, v.Sender[i].Acked)
+	}
+	h := &v.ReceiverHost
+	grows := h.SockBuf == 0 && h.NoAutotuning == 0 && h.RmemMax/2 >= 2*window // half of a buffer becomes window
+	return window > 0 && (grows || window >= acked)
 }
 
 // slowStart names the cause of windows that grow for long: one that begins small, or none but the

@@ -26,6 +26,8 @@ func (v *view) program(c *Cell, backlog, rwnd, sndbuf float64) Limiter {
 		return ReceivingProgram
 	case s.PaceLimit > 0 && c.Rate() >= obeyed*float64(s.PaceLimit):
 		return RateLimit
+	case v.asks(&around): // what a request brings may fill a window or a buffer, and more of it would not help
+		return Requests
 	case rwnd >= capped && rwnd >= sndbuf:
 		return ReceiverWindow
 	case sndbuf >= capped:
@@ -39,9 +41,6 @@ func (v *view) program(c *Cell, backlog, rwnd, sndbuf float64) Limiter {
 			return v.slowStart()
 		}
 		return v.weaker(c, backlog, rwnd, sndbuf)
-	}
-	if v.asks(&around) {
-		return Requests
 	}
 	return SendingProgram
 }
