@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,10 +25,10 @@ import (
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
-var requestLabs = flag.Int("request-labs", 0, "labs for TestRequests; 0 skips it")
+var requestLabs = flag.Int("request-labs", 0, "labs for TestRequests, and as many with time to think; 0 skips it")
 
 // TestRequests: the whole matrix of requests has the figures of an independent program on the same
-// line, within 5 ms.
+// line, within 5 ms. Of several labs, the least median of a way counts: a busy machine only adds to it.
 func TestRequests(t *testing.T) {
 	switch {
 	case os.Geteuid() != 0:
@@ -39,37 +40,43 @@ func TestRequests(t *testing.T) {
 	if err != nil {
 		t.Skip(err)
 	}
-	for i := range *requestLabs {
-		think := []string{"0s", "10ms"}[i%2]
-		ours, theirs := requestsIn(t, python, think)
-		wrong, least := 0, 0
-		for k, way := range ours {
-			if d := way.Min - theirs[k].Least; math.Abs(d) > 0.005 {
-				least++
+	for _, think := range []string{"0s", "10ms"} {
+		ways, ours, theirs := []probe.Latency(nil), []float64(nil), []float64(nil)
+		for range *requestLabs {
+			measured, medians := requestsIn(t, python, think)
+			if ways == nil {
+				ways = measured
+				ours, theirs = slices.Repeat([]float64{math.Inf(1)}, len(ways)), slices.Repeat([]float64{math.Inf(1)}, len(ways))
 			}
-			if d := way.Median - theirs[k].Median; math.Abs(d) > 0.005 {
-				wrong++
-				t.Logf("%+.1f ms: python %+v: %+v", d*1e3, theirs[k], way)
+			for k := range measured {
+				if theirs[k] = min(theirs[k], medians[k]); measured[k].Count > 0 { // else its time was over
+					ours[k] = min(ours[k], measured[k].Median)
+				}
 			}
 		}
-		t.Logf("think %s: of %d ways, %d medians and %d least times differ by more than 5 ms", think, len(ours), wrong, least)
-		require.LessOrEqual(t, wrong, len(ours)/100)
+		wrong, largest := 0, 0.0
+		for k, way := range ways {
+			d := ours[k] - theirs[k]
+			largest = max(largest, math.Abs(d))
+			if math.Abs(d) > 0.005 {
+				wrong++
+				way.Histogram = nil
+				t.Logf("%+.1f ms, where Python took %.1f ms: %+v", d*1e3, theirs[k]*1e3, way)
+			}
+		}
+		t.Logf("think %s: %d of %d ways differ by more than 5 ms, the largest difference is %.1f ms", think, wrong, len(ways), largest*1e3)
+		require.LessOrEqual(t, wrong, len(ways)/100)
 	}
 }
 
-// pythonTimes are what Python measured of one way, in seconds.
-type pythonTimes struct{ Median, Least float64 }
-
-// requestsIn measures requests in a lab: with fxfer, and then with Python, in the same ways and as
-// often.
-func requestsIn(t *testing.T, python, think string) (ours []probe.Latency, theirs []pythonTimes) {
+// requestsIn measures requests in a lab: with fxfer, and then with Python in the same ways. It returns
+// the report of the one, and the medians of the other in seconds.
+func requestsIn(t *testing.T, python, think string) (ours []probe.Latency, theirs []float64) {
 	t.Helper()
 	folder, err := hosts.NewFolder("fxfer-requests-", "home", "tmp", "dst")
 	require.NoError(t, err)
 	defer func() { require.NoError(t, folder.Remove()) }()
-	binary, err := os.ReadFile(program)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(folder.Abs("fxfer"), binary, 0o755))
+	require.NoError(t, folder.Install(t.Context(), program, "fxfer"))
 	script, err := os.ReadFile("testdata/requests.py")
 	require.NoError(t, err)
 	require.NoError(t, folder.Write("requests.py", string(script)))
@@ -95,11 +102,6 @@ func requestsIn(t *testing.T, python, think string) (ours []probe.Latency, their
 	require.NoError(t, json.Unmarshal(out, &report))
 	t.Log(report.Notes)
 	require.Len(t, report.Exchanges, 2*len(probe.PerConnection)*len(probe.Sizes)*len(probe.Ways()))
-	for i := range report.Exchanges {
-		require.NotZero(t, report.Exchanges[i].Count)
-		report.Exchanges[i].Histogram = nil
-	}
-
 	ways, err := json.Marshal(report.Exchanges)
 	require.NoError(t, err)
 	run := func(host *lab.Host, role string) *lab.Cmd {

@@ -21,7 +21,7 @@ import (
 var tuneLabs = flag.Int("tune-labs", 0, "labs of each kind for TestTune, and five times as many without a difference; 0 skips it")
 
 // tuneLabsAtOnce is how many experiments run at the same time. They wait for their lines most of the time.
-const tuneLabsAtOnce = 3
+const tuneLabsAtOnce = 5
 
 // tuned is what an experiment says of a setting, the best first.
 type tuned struct {
@@ -40,24 +40,21 @@ var tuneCases = []struct {
 	{
 		"a small window", lab.Link{Rate: 200e6, RTT: 80 * time.Millisecond}, "4096 65536 262144",
 		[]string{"--streams", "1,32", "--size", "5MB", "--rounds", "3"},
-		func(best string, _ []tuned) bool { return best == "32 streams" },
+		func(_ string, ranked []tuned) bool { return beats(ranked, "32 streams", "1 stream") },
 	},
 	{
 		"loss", lab.Link{Rate: 100e6, RTT: 30 * time.Millisecond, Loss: 0.005}, "",
 		[]string{"--streams", "2", "--congestion", "bbr,cubic", "--size", "3MB"},
-		func(_ string, ranked []tuned) bool {
-			bbr, cubic := placed(ranked, "2 streams, bbr"), placed(ranked, "2 streams, cubic")
-			return bbr < cubic && ranked[bbr].Place != ranked[cubic].Place
-		},
+		func(_ string, ranked []tuned) bool { return beats(ranked, "2 streams, bbr", "2 streams, cubic") },
 	},
 	{
 		"a full line", lab.Link{Rate: 20e6, RTT: 20 * time.Millisecond}, "",
-		[]string{"--streams", "4,64", "--size", "2MB", "--rounds", "3"},
+		[]string{"--streams", "4,64", "--size", "2MB", "--rounds", "3", "--budget", "12s"},
 		func(_ string, ranked []tuned) bool { return placed(ranked, "4 streams") < placed(ranked, "64 streams") },
 	},
 	{
 		"no difference", lab.Link{Rate: 50e6, RTT: 10 * time.Millisecond}, "",
-		[]string{"--transport", "auto,tcp", "--priority", "auto,normal", "--size", "2MB", "--rounds", "3"},
+		[]string{"--transport", "auto,tcp", "--priority", "auto,normal", "--size", "2MB", "--rounds", "3", "--budget", "12s"},
 		func(best string, _ []tuned) bool { return best == "defaults" },
 	},
 }
@@ -65,6 +62,12 @@ var tuneCases = []struct {
 // placed returns the index of a setting.
 func placed(ranked []tuned, name string) int {
 	return slices.IndexFunc(ranked, func(r tuned) bool { return r.Name == name })
+}
+
+// beats reports whether a setting is better than another one, and not only by the tie rule.
+func beats(ranked []tuned, better, worse string) bool {
+	a, b := placed(ranked, better), placed(ranked, worse)
+	return a < b && ranked[a].Place != ranked[b].Place
 }
 
 // TestTune: an experiment finds what is known of a path, in 19 of 20 labs, and the profile that it saves is used.

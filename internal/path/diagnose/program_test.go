@@ -43,6 +43,11 @@ func TestProgram(t *testing.T) {
 		{"the peer's window closes", func(_ int, step time.Duration, s *Sample) { s.RwndLimited += step; s.Shut += step }, ReceivingProgram, Receiver, WindowShut, FasterReader},
 		{"small writes wait", func(_ int, step time.Duration, s *Sample) { s.Nagled += step * 3 / 4 }, Stalls, Sender, NagleWaits, OneWrite},
 		{"one request at a time", func(_ int, step time.Duration, s *Sample) { s.Answering += step; s.Asked += 2 }, Requests, Sender, RequestsBring, MoreRequests},
+		{"requests that fill the send buffer", func(_ int, step time.Duration, s *Sample) {
+			s.Answering += step
+			s.Asked += 2
+			s.SndbufLimited += step
+		}, Requests, Sender, RequestsBring, MoreRequests},
 		{"a constant rate", func(int, time.Duration, *Sample) {}, RateLimit, Sender, ProgramSteady, ProgramRate},
 		{"a socket that is paced", func(_ int, step time.Duration, s *Sample) { s.Backlog += step; s.PaceLimit = 10e6 }, RateLimit, Sender, SocketPaced, ProgramRate},
 		{"a rate that changes", func(i int, _ time.Duration, s *Sample) { s.Acked += int64(i/10%2) * 250_000 }, SendingProgram, Sender, ProgramWrites, FasterProgram},
