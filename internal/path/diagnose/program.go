@@ -10,6 +10,7 @@ const (
 	answering = 0.6 // of the time
 	quickest  = 10 * time.Millisecond
 	quickAsks = 0.3 // requests in a round trip, if they come more often than that
+	pausing   = 0.3 // of a second, in which a program that limits its rate writes nothing at the least
 	wobble    = 0.1 // standard deviation of a steady rate, as a share
 	leastWins = 3   // seconds of a steady rate, without the first
 )
@@ -67,26 +68,40 @@ func (v *view) asks(s *Sample) bool {
 }
 
 // steadyProgram turns the time in which a program wrote at one rate into a rate limit. It compares
-// whole seconds, because programs write in parts.
+// whole seconds, because programs write in parts. A large part may fill the send buffer for a moment.
 func (v *view) steadyProgram(cells []Cell) {
 	var seconds []float64
 	var bits float64
-	var all, own time.Duration
+	var all, own, buffer time.Duration
+	first := 0 // cell of the second
+	var parts []*Cell
 	for i := range cells {
 		c := &cells[i]
-		if bits += c.Rate() * c.Length.Seconds(); c.Limiter == SendingProgram {
+		bits += c.Rate() * c.Length.Seconds()
+		switch c.Limiter {
+		case SendingProgram:
 			own += c.Length
+		case SenderBuffer:
+			buffer += c.Length
 		}
 		if all += c.Length; all < time.Second {
 			continue
 		}
-		if share(own, all) >= most && bits > 0 {
+		if share(own, all) >= pausing && share(own+buffer, all) >= most && bits > 0 {
 			seconds = append(seconds, bits/all.Seconds())
+			for k := first; k <= i; k++ {
+				parts = append(parts, &cells[k])
+			}
 		}
-		bits, all, own = 0, 0, 0
+		bits, all, own, buffer, first = 0, 0, 0, 0, i+1
 	}
 	if !steady(seconds) {
 		return
+	}
+	for _, c := range parts {
+		if c.Limiter == SenderBuffer {
+			c.Limiter = RateLimit
+		}
 	}
 	for i := range cells {
 		if cells[i].Limiter == SendingProgram {

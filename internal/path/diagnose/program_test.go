@@ -49,6 +49,11 @@ func TestProgram(t *testing.T) {
 			s.SndbufLimited += step
 		}, Requests, Sender, RequestsBring, MoreRequests},
 		{"a constant rate", func(int, time.Duration, *Sample) {}, RateLimit, Sender, ProgramSteady, ProgramRate},
+		{"a constant rate, in large parts", func(i int, step time.Duration, s *Sample) {
+			if i%10 >= 4 {
+				s.SndbufLimited += step
+			}
+		}, RateLimit, Sender, ProgramSteady, ProgramRate},
 		{"a socket that is paced", func(_ int, step time.Duration, s *Sample) { s.Backlog += step; s.PaceLimit = 10e6 }, RateLimit, Sender, SocketPaced, ProgramRate},
 		{"a rate that changes", func(i int, _ time.Duration, s *Sample) { s.Acked += int64(i/10%2) * 250_000 }, SendingProgram, Sender, ProgramWrites, FasterProgram},
 		{"loss", func(i int, step time.Duration, s *Sample) { s.Backlog += step; s.Retrans += int64(i % 2) }, RandomLoss, Path, LossNoQueue, BBRForAll},

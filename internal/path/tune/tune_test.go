@@ -185,6 +185,7 @@ func TestChance(t *testing.T) {
 			}
 		})
 	}
+	t.Logf("%d of %d experiments claim that a setting is better", winners, experiments)
 	require.LessOrEqual(t, winners, experiments*9/100, "5 % and four standard deviations")
 }
 
