@@ -9,6 +9,9 @@ import (
 const (
 	// alpha is the probability that an experiment claims a difference that does not exist.
 	alpha = 0.05
+	// alphaGentler is the same for less sent again and less delay together, where goodput is equal. It
+	// is added to alpha, so it is small.
+	alphaGentler = alpha / 5
 	// matters is the least difference of goodput that counts, as a share of the defaults' goodput.
 	matters = 0.02
 	// mattersAgain is the least difference in the share of segments sent again that counts.
@@ -92,9 +95,8 @@ func (s *Server) delayMatters() float64 { return mattersDelay + mattersRTT*s.RTT
 // findGentler finds the settings that are as fast as the defaults, and send less again or add less
 // delay. None of the two may be worse.
 func (s *Server) findGentler(measured []*Result, defaults *Result) {
-	// Both families of intervals hold together, so each has half of alpha.
-	again := compare(measured, defaults, sentAgainOf, alpha/2)
-	delay := compare(measured, defaults, delayOf, alpha/2)
+	again := compare(measured, defaults, sentAgainOf, alphaGentler/2)
+	delay := compare(measured, defaults, delayOf, alphaGentler/2)
 	for i, r := range measured {
 		a, d := placeOf(again[i], mattersAgain), placeOf(delay[i], s.delayMatters())
 		less := a == Slower || d == Slower // a negative difference
