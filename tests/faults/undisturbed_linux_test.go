@@ -28,15 +28,15 @@ func labs(t *testing.T, n, atOnce int, try func(testing.TB) (count func())) {
 				t.Parallel()
 				slots <- struct{}{}
 				defer func() { <-slots }()
-				undisturbed(t, try)
+				undisturbed(t, longPause, try)
 			})
 		}
 	})
 }
 
-// undisturbed calls try until this process did not stand still meanwhile: what is measured while it
-// does says nothing, and neither does a failure.
-func undisturbed(t *testing.T, try func(testing.TB) (count func())) {
+// undisturbed calls try until this process did not stand still for that long meanwhile: what is measured
+// while it does says nothing, and neither does a failure.
+func undisturbed(t *testing.T, long time.Duration, try func(testing.TB) (count func())) {
 	t.Helper()
 	for n := 1; ; n++ {
 		a := &attempt{TB: t}
@@ -49,11 +49,11 @@ func undisturbed(t *testing.T, try func(testing.TB) (count func())) {
 		switch {
 		case t.Skipped():
 			t.SkipNow()
-		case stood >= longPause && n < attempts:
+		case stood >= long && n < attempts:
 			t.Logf("discarded: nothing ran for %v", stood.Round(time.Millisecond))
 			continue
-		case stood >= longPause:
-			t.Fatalf("the machine is too busy: in each of %d attempts, nothing ran for %v or more", attempts, longPause)
+		case stood >= long:
+			t.Fatalf("the machine is too busy: in each of %d attempts, nothing ran for %v or more", attempts, long)
 		case len(a.failures) > 0:
 			t.Fatal(strings.Join(a.failures, "\n"))
 		}

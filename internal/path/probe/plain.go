@@ -81,7 +81,13 @@ func (s *Session) ServePlain(l PlainLine, head [PlainHead]byte) error {
 	}
 	defer s.leave()
 	_ = l.SetDeadline(time.Now().Add(time.Duration(t.Time)*time.Millisecond + testExtra))
-	return answer(l, head[:], t, &s.budget)
+	if err := answer(l, head[:], t, &s.budget); err != nil {
+		return err
+	}
+	// The client closes the connection. To close it here would send at once what Nagle's algorithm
+	// holds back.
+	_, _ = l.Read(head[:1])
+	return nil
 }
 
 // plainTest is a client's side of a test on connections without TLS. The test ends with its data
