@@ -21,7 +21,7 @@ import (
 var tuneLabs = flag.Int("tune-labs", 0, "labs of each kind for TestTune, and five times as many without a difference; 0 skips it")
 
 // tuneLabsAtOnce is how many experiments run at the same time. They wait for their lines most of the time.
-const tuneLabsAtOnce = 2
+const tuneLabsAtOnce = 3
 
 // tuned is what an experiment says of a setting, the best first.
 type tuned struct {
@@ -140,7 +140,7 @@ func tuneIn(t testing.TB, link lab.Link, rmem string, args []string) (best strin
 		Best    json.RawMessage
 		Servers []struct{ Results []tuned }
 	}
-	run(&found, append([]string{"tune", "--json", "--save", "found", "--budget", "40s", x.URL("")}, args...)...)
+	run(&found, append([]string{"tune", "--json", "--save", "found", "--budget", "2m", x.URL("")}, args...)...)
 	require.Equal(t, "tune", found.Type)
 	var setting struct{ Streams int }
 	require.NoError(t, json.Unmarshal(found.Best, &setting))
