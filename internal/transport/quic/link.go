@@ -128,8 +128,10 @@ func (l *link) connected(conn *quic.Conn) {
 	if l.onAdmit != nil {
 		l.client = string(l.tls.PeerCertificates[0].RawSubjectPublicKeyInfo) // presented checked that there is one
 	}
+	l.udp.paths.add(l)
 	context.AfterFunc(conn.Context(), func() {
 		l.giveWindows()
+		l.udp.paths.remove(l)
 		l.udp.lower.forget(l)
 	})
 }

@@ -34,6 +34,27 @@ func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, 
 	return n, len(oob), err
 }
 
+// paths are those of a socket's connections.
+type paths struct {
+	mu    sync.Mutex // guards links
+	links map[*link]bool
+}
+
+func (p *paths) add(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.links == nil {
+		p.links = make(map[*link]bool)
+	}
+	p.links[l] = true
+}
+
+func (p *paths) remove(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, l)
+}
+
 // lowerEffort knows the connections of a socket whose packets carry the codepoint LE. A server's
 // connections share one socket, so the mark goes with each datagram.
 type lowerEffort struct {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"runtime"
 	"time"
 	"unsafe"
 
@@ -36,6 +37,10 @@ type udpSocket struct {
 	at  int // of in
 	off int // of in[at], bytes
 
+	gathering gathering // the same
+	room      bool      // for what comes while the reader waits
+
+	paths   paths
 	refusal refusal
 	lower   lowerEffort
 }
@@ -62,18 +67,34 @@ func newUDPSocket(udp *net.UDPConn) *udpSocket {
 		s.in[i] = ipv4.Message{Buffers: [][]byte{make([]byte, size)}, OOB: make([]byte, controlRoom)}
 	}
 	s.in = s.in[:0]
+	_, rcv := s.sizes()
+	s.room = rcv >= gatherRoom
 	return s
+}
+
+// started is the common origin of the moments at which sockets are read.
+var started = time.Now()
+
+// await waits for more datagrams where that pays.
+func (s *udpSocket) await() {
+	if len(s.in) == cap(s.in) { // more are there, but the queues of connections are short
+		runtime.Gosched()
+	} else if d := s.gathering.wait(time.Now(), started, s.paths.far); d > 0 && s.room {
+		time.Sleep(d)
+	}
 }
 
 // ReadBatch fills ms with datagrams. It waits until there is one.
 func (s *udpSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
 	for s.at == len(s.in) {
+		s.await()
 		s.in, s.at, s.off = s.in[:cap(s.in)], 0, 0
 		n, err := s.from.ReadBatch(s.in, flags)
 		s.in = s.in[:max(0, n)]
 		switch {
 		case err == nil:
 			s.refusal.received()
+			s.gathering.read(time.Now())
 		case passing(err) || errors.Is(err, unix.EMSGSIZE): // it belongs to a datagram that was sent
 			s.learn(err)
 		default:

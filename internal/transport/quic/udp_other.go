@@ -11,6 +11,7 @@ import (
 // udpSocket is the socket below QUIC connections.
 type udpSocket struct {
 	*net.UDPConn
+	paths   paths
 	refusal refusal
 	lower   lowerEffort
 }
