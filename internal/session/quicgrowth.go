@@ -43,12 +43,10 @@ type linkGrowth struct {
 }
 
 // midRTT is the round trip time that a path within a region stays below. There, slow start is short
-// with fewer connections, too, and each of them moves more at once. At 1 Gbit/s × 10 ms, 8
-// connections instead of 16, both fixed, took the two ends 0.83 and 0.81 of the CPU time. With 16
-// connected and 8 used, as here, the ratios were 0.98 and 0.95.
+// with fewer connections, too, and each of them moves more at once.
 const (
 	midRTT   = 20 * time.Millisecond
-	midLinks = 8
+	midLinks = 4
 )
 
 // settleFor is the number of measurements that new connections have for their slow start.

@@ -67,7 +67,7 @@ func TestLinkGrowth(t *testing.T) {
 	}{
 		"a full line stays as it is":      {lossy{gbit, 0, far, 0, 0}, 64, 16, 16},
 		"a queue that drops is no reason": {lossy{gbit, 1e-5, 25 * time.Millisecond, 0, 0}, 64, 16, 16},
-		"a path within a region":          {lossy{gbit, 0, 10 * time.Millisecond, 0, 0}, 64, 8, 8},
+		"a path within a region":          {lossy{gbit, 0, 10 * time.Millisecond, 0, 0}, 64, 4, 4},
 		"a fast one":                      {lossy{10 * gbit, 0, 15 * time.Millisecond, 0, 0}, 64, 13, 13},
 		"one with loss":                   {lossy{gbit, 1e-3, 15 * time.Millisecond, 0, 0}, 64, 13, 64},
 		"some loss":                       {lossy{gbit, 1e-4, far, 0.9 * gbit, 0}, 64, 22, 64},
