@@ -642,7 +642,8 @@ func TestEndFailsNoEntry(t *testing.T) {
 		<-s.receiver.Done()
 	}}
 	s.run(t, ctx)
-	require.ErrorIs(t, s.sendErr, io.ErrUnexpectedEOF)
+	require.ErrorContains(t, s.sendErr, io.ErrUnexpectedEOF.Error()) // may be by the peer's word
+
 	late := &receiving{meta: disk.Meta{Path: "late"}, short: -1} // such as one whose copy of the old version gave up
 	s.receiver.fail(late, s.receiveErr)
 	s.receiver.conclude(late, &wire.Answer{}, s.receiveErr)

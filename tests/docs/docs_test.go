@@ -4,7 +4,10 @@
 package docs_test
 
 import (
+	"errors"
+	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -350,9 +353,11 @@ func run(t *testing.T, fxfer string, steps []step) (ran int) {
 	}
 	var free [5]net.Listener
 	for i := range free {
-		var err error
-		free[i], err = net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
+		// Below the ports that the system gives to outgoing connections, which other tests make by thousands.
+		for err := error(nil); free[i] == nil; {
+			free[i], err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10_000+rand.IntN(20_000)))
+			require.True(t, err == nil || errors.Is(err, syscall.EADDRINUSE), "%v", err)
+		}
 	}
 	p.address = free[0].Addr().String()
 	_, p.web, _ = net.SplitHostPort(free[1].Addr().String())

@@ -71,7 +71,7 @@ const Title = "Hosts that ssh reaches"
 func (f *Flags) Add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.ssh, "ssh-command", "command", "ssh", "ssh and options, such as 'ssh -F file'", splitWords)
 	option.Add(flags, &f.remote, "remote-command", "command", option.Auto, "fxfer over there; auto also uploads one", parseRemote)
-	option.Add(flags, &f.binary, "remote-binary", "path", option.Auto, "fxfer to upload, or folder of fxfer-OS-ARCH", parseBinary)
+	option.Add(flags, &f.binary, "remote-binary", "path", option.Auto, "program to upload, or a folder of them", parseBinary)
 	option.Add(flags, &f.ports, "ports", "range", "any", "port for data, such as 50000-50100", parsePorts)
 }
 
