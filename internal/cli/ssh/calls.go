@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -16,8 +17,10 @@ import (
 
 const (
 	// greetWithin is how long whoever connects to the port for calls may take to say for which one.
-	greetWithin = 10 * time.Second
-	// greetersAtOnce bounds those who have not said it yet.
+	// The server says it at once.
+	greetWithin = 3 * time.Second
+	// greetersAtOnce bounds those who have not said it yet. Another one takes the place of the oldest:
+	// whoever stays silent does not keep the server out.
 	greetersAtOnce = 64
 )
 
@@ -36,11 +39,11 @@ type calls struct {
 	closed   bool
 	listener net.Listener // nil before the first call
 	waiting  map[CallID]chan<- *net.TCPConn
-	greeting map[net.Conn]bool
+	greeting []net.Conn // the oldest first
 }
 
 func newCalls(ports Ports) *calls {
-	return &calls{ports: ports, wanted: make(chan string), waiting: make(map[CallID]chan<- *net.TCPConn), greeting: make(map[net.Conn]bool)}
+	return &calls{ports: ports, wanted: make(chan string), waiting: make(map[CallID]chan<- *net.TCPConn)}
 }
 
 // connect asks the server for a connection, and waits for it.
@@ -123,10 +126,14 @@ func (c *calls) accept(l net.Listener) {
 			continue
 		}
 		c.mu.Lock()
-		if c.closed || len(c.greeting) >= greetersAtOnce {
+		if c.closed || len(c.waiting) == 0 {
 			conn.Close()
 		} else {
-			c.greeting[conn] = true
+			if len(c.greeting) >= greetersAtOnce {
+				c.greeting[0].Close() // greet returns
+				c.greeting = slices.Delete(c.greeting, 0, 1)
+			}
+			c.greeting = append(c.greeting, conn)
 			c.tasks.Go(func() { c.greet(conn.(*net.TCPConn)) })
 		}
 		c.mu.Unlock()
@@ -140,7 +147,7 @@ func (c *calls) greet(conn *net.TCPConn) {
 	_, err := io.ReadFull(conn, id[:])
 	_ = conn.SetReadDeadline(time.Time{})
 	c.mu.Lock()
-	delete(c.greeting, conn)
+	c.greeting = slices.DeleteFunc(c.greeting, func(x net.Conn) bool { return x == conn })
 	c.mu.Unlock()
 	if err != nil || !c.give(id, conn) {
 		conn.Close()
@@ -164,7 +171,7 @@ func (c *calls) close() {
 	if c.listener != nil {
 		c.listener.Close()
 	}
-	for conn := range c.greeting {
+	for _, conn := range c.greeting {
 		conn.Close()
 	}
 	for id, got := range c.waiting {
