@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/stretchr/testify/require"
@@ -218,6 +219,23 @@ func TestAcceptLives(t *testing.T) {
 		require.Equal(t, 1+int(10*time.Second/acceptPause), l.tries)
 		require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded)
 	})
+}
+
+// TestAcceptEnds closes the listeners: the server takes no connection any more, and no call waits for
+// that.
+func TestAcceptEnds(t *testing.T) {
+	t.Parallel()
+	s, err := New(Options{Ephemeral: true, Listen: "127.0.0.1:0", Shares: []Share{{Name: "a", Dir: t.TempDir(), Rights: identity.Read}}})
+	require.NoError(t, err)
+	defer s.closeShares()
+	to, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer to.Close()
+	for _, l := range s.listen {
+		require.NoError(t, l.Close())
+	}
+	s.acceptAll(t.Context(), func(transport.Conn, *connSlot) { t.Error("none comes") })
+	require.ErrorIs(t, s.Call(t.Context(), to.Addr().String(), []byte("for you")), net.ErrClosed)
 }
 
 func serveBounds(t *testing.T) *Server {

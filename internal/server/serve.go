@@ -63,7 +63,8 @@ func (s *Server) Serve(ctx context.Context) error {
 	return nil
 }
 
-// acceptAll accepts from all listeners until ctx is done.
+// acceptAll accepts from all listeners, and from Call, until the listeners are closed, which they are
+// when ctx is done.
 func (s *Server) acceptAll(ctx context.Context, serve func(transport.Conn, *connSlot)) {
 	defer context.AfterFunc(ctx, func() {
 		for _, l := range s.listen {
@@ -74,17 +75,20 @@ func (s *Server) acceptAll(ctx context.Context, serve func(transport.Conn, *conn
 	for _, l := range s.listen {
 		accepting.Go(func() { s.accept(ctx, l.Accept, serve) })
 	}
-	accepting.Go(func() {
+	var calling sync.WaitGroup
+	calling.Go(func() {
 		s.accept(ctx, func() (transport.Conn, error) {
 			select {
 			case conn := <-s.called:
 				return conn, nil
-			case <-ctx.Done():
+			case <-s.deaf:
 				return nil, net.ErrClosed
 			}
 		}, serve)
 	})
 	accepting.Wait()
+	close(s.deaf)
+	calling.Wait()
 }
 
 // accept takes connections until ctx is done, and hands on those that get a slot.
@@ -103,8 +107,8 @@ func (s *Server) accept(
 
 // Call connects to a client at addr ("host:port") that cannot reach the server. The connection
 // begins with greeting, by which the client knows what it is for. The client then goes on as if it
-// had connected, with Options.Connect. Call returns once Serve has the connection. It is safe for
-// concurrent use. A confined server needs Options.Calls.
+// had connected, with Options.Connect. Call returns once Serve has the connection, and fails
+// after Serve has stopped to take any. It is safe for concurrent use. A confined server needs Options.Calls.
 func (s *Server) Call(ctx context.Context, addr string, greeting []byte) error {
 	conn, err := transport.Call(ctx, s.listen[0], addr, greeting)
 	if err != nil {
@@ -113,10 +117,13 @@ func (s *Server) Call(ctx context.Context, addr string, greeting []byte) error {
 	select {
 	case s.called <- conn:
 		return nil
+	case <-s.deaf:
+		err = net.ErrClosed
 	case <-ctx.Done():
-		_ = conn.Close()
-		return ctx.Err()
+		err = ctx.Err()
 	}
+	_ = conn.Close()
+	return err
 }
 
 // acceptFrom hands on the connections of one listener until ctx is done.

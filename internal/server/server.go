@@ -45,6 +45,7 @@ type Server struct {
 	guard    door.Guard // of passwords
 	confined atomic.Bool
 	called   chan transport.Conn // by Call, to be served as if they were accepted
+	deaf     chan struct{}       // closed when no connection is taken any more
 
 	// The present settings are replaced as a whole and never changed. Who replaces them holds
 	// reloading, and mu while storing them.
@@ -78,6 +79,7 @@ func New(opt Options) (*Server, error) {
 		logins:       make(map[identity.Principal]int),
 		sessions:     make(map[[16]byte]liveSession),
 		called:       make(chan transport.Conn),
+		deaf:         make(chan struct{}),
 	}
 	s.cond = sync.NewCond(&s.mu)
 	if s.log == nil {
