@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -44,12 +45,15 @@ func once(parent context.Context, in io.Reader, out, errs io.Writer) error {
 		return exit.With(code)
 	}
 	client, here := connectionOfSSH(os.Getenv("SSH_CONNECTION"))
-	server, a, err := oneTimeServer(q, errs)
+	server, a, err := oneTimeServer(q, client != "", errs)
 	if err != nil {
 		kind, _ := exit.Classify(err)
 		_ = ssh.WriteAnswer(out, &ssh.Answer{Protocol: fxfer.ProtocolVersion, Error: err.Error(), Kind: kind})
 		return exit.With(1)
 	}
+	// ssh may end while the client is to hear of a call. That must not end the process before the
+	// server has ended.
+	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := exit.Interruptible(parent)
 	defer stop()
 	ctx, end := context.WithCancel(ctx)
@@ -99,26 +103,35 @@ type caller struct {
 	out io.Writer
 }
 
-// call begins a call. The client hears if it fails.
+// call begins a call. The client hears if it fails, at once if too many are being made: whoever reads
+// the client's lines must not miss their end.
 func (c *caller) call(ctx context.Context, call *ssh.Call) {
 	if c.client == "" {
 		return
 	}
 	select {
 	case c.slots <- struct{}{}:
-	case <-ctx.Done():
+	default:
+		c.failed(ctx, call.ID)
 		return
 	}
 	go func() { // it ends with ctx, or with the process
 		defer func() { <-c.slots }()
-		ctx, cancel := context.WithTimeout(ctx, callWithin)
+		calling, cancel := context.WithTimeout(ctx, callWithin)
 		defer cancel()
-		if c.server.Call(ctx, net.JoinHostPort(c.client, strconv.Itoa(call.Port)), call.ID[:]) != nil {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			_ = ssh.WriteFailed(c.out, call.ID)
+		if c.server.Call(calling, net.JoinHostPort(c.client, strconv.Itoa(call.Port)), call.ID[:]) != nil {
+			c.failed(ctx, call.ID)
 		}
 	}()
+}
+
+// failed tells the client that a call has failed, unless ctx is done.
+func (c *caller) failed(ctx context.Context, id ssh.CallID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ctx.Err() == nil {
+		_ = ssh.WriteFailed(c.out, id)
+	}
 }
 
 // heed hands on the calls that r asks for. It returns when r ends or is silent for too long. A
@@ -162,8 +175,9 @@ func removeSelf() {
 	}
 }
 
-// oneTimeServer makes the server for a request. It listens already.
-func oneTimeServer(q *ssh.Request, errs io.Writer) (*fxfer.Server, *ssh.Answer, error) {
+// oneTimeServer makes the server for a request. It listens already. calls says that it may have to
+// connect to the client.
+func oneTimeServer(q *ssh.Request, calls bool, errs io.Writer) (*fxfer.Server, *ssh.Answer, error) {
 	place, err := placeOf(q.Paths)
 	if err == nil && q.Dir != "" {
 		err = place.move(q.Dir, q.Share)
@@ -176,7 +190,7 @@ func oneTimeServer(q *ssh.Request, errs io.Writer) (*fxfer.Server, *ssh.Answer, 
 		rights |= identity.Write
 	}
 	opt := fxfer.ServerOptions{
-		Ephemeral: true, Calls: true, StandardCrypto: q.Crypto, PartialAge: -1, // looking for old ones might take long
+		Ephemeral: true, Calls: calls, StandardCrypto: q.Crypto, PartialAge: -1, // looking for old ones might take long
 		Log:     slog.New(slog.NewTextHandler(errs, &slog.HandlerOptions{Level: slog.LevelError})),
 		Shares:  []fxfer.Share{{Name: place.name, Dir: place.dir, Rights: rights}},
 		Clients: []fxfer.Admission{{Key: q.Client, Name: "ssh", Rights: map[string]fxfer.Rights{place.name: rights}}},

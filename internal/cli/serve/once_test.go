@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -51,6 +52,17 @@ func TestPlaceOf(t *testing.T) {
 		_, err := placeOf(paths)
 		require.Equal(t, fxfer.KindUsage, fxfer.KindOf(err), paths)
 	}
+}
+
+// TestCallsAtOnce: a call beyond the limit fails at once.
+func TestCallsAtOnce(t *testing.T) {
+	var out bytes.Buffer
+	c := caller{client: "127.0.0.1", out: &out, slots: make(chan struct{})} // none is free
+	call := ssh.Call{Port: 1, ID: ssh.CallID{1}}
+	c.call(t.Context(), &call)
+	var want bytes.Buffer
+	require.NoError(t, ssh.WriteFailed(&want, call.ID))
+	require.Equal(t, want.String(), out.String())
 }
 
 // FuzzPlaceOf: what a client asks for stays what it asked for: folder and rest make the path again.
