@@ -23,6 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	_ "github.com/fxfer/fxfer/internal/cli" // a change of the program makes cached results invalid
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // program is the path of the fxfer binary under test.
@@ -324,7 +326,7 @@ func TestCalls(t *testing.T) {
 	port := freePort(t)
 	ports := fmt.Sprintf("--ports=%d-%d", port, min(port+20, 65535)) // one there, another one here
 	_, errs := f.fxfer(0, "send", ports, "tree", "hidden:in")
-	found := regexp.MustCompile(`note: port (\d+) of hidden can't be reached, so hidden connects to port (\d+) here`).FindStringSubmatch(errs)
+	found := regexp.MustCompile(`note: port (\d+) of hidden did not answer within 500ms, so hidden connects to port (\d+) here`).FindStringSubmatch(errs)
 	require.NotNil(t, found, errs)
 	f.same(tree, f.home+"/in/tree")
 	for _, name := range found[1:] {
@@ -336,6 +338,10 @@ func TestCalls(t *testing.T) {
 	_, errs = f.fxfer(0, "get", "--streams=8", "hidden:in/tree", "back/")
 	require.Contains(t, errs, "connects to port")
 	f.same(tree, f.dir+"/near/back/tree")
+	only := fmt.Sprintf("--ports=%d", freePort(t)) // the far host has it
+	_, errs = f.fxfer(0, "get", only, "hidden:in/tree", "third/")
+	require.Contains(t, errs, "hidden can't connect to this host: listen for the server")
+	require.Contains(t, errs, "so data goes through ssh")
 	out, _ := f.fxfer(0, "verify", "hidden:in/tree", "--against", "tree")
 	require.Contains(t, out, "2 the same")
 	_, errs = f.fxfer(2, "get", "--transport=quic", "hidden:in/tree", "back/")
@@ -348,6 +354,40 @@ func TestCalls(t *testing.T) {
 	require.Contains(t, errs, "so data goes through ssh")
 	blocked.same(tree, blocked.home+"/in/tree")
 	blocked.clean(0, "in")
+}
+
+// TestCallsDeaf: a server outlives that nobody reads its output any more, until its input ends.
+func TestCallsDeaf(t *testing.T) {
+	refused := freePort(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	c := exec.Command(program, "serve", "--once")
+	c.Env = append(os.Environ(), "SSH_CONNECTION=127.0.0.1 1 127.0.0.1 22")
+	in, err := c.StdinPipe()
+	require.NoError(t, err)
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	defer func() { _ = c.Process.Kill() }()
+	client := identity.PinOf(make([]byte, 32))
+	_, err = fmt.Fprintf(in, `{"protocol":%d,"client":%q,"paths":[%q]}`+"\n", fxfer.ProtocolVersion, client, t.TempDir())
+	require.NoError(t, err)
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	require.Contains(t, line, `"calls":true`)
+	require.NoError(t, out.Close())
+	require.NoError(t, l.(*net.TCPListener).SetDeadline(time.Now().Add(2*time.Minute)))
+	for i := range 20 {
+		_, err = fmt.Fprintf(in, "call %d %032x\ncall %d %032x\n", refused, i, l.Addr().(*net.TCPAddr).Port, i)
+		require.NoError(t, err)
+		conn, err := l.Accept()
+		require.NoError(t, err)
+		conn.Close()
+	}
+	require.NoError(t, in.Close())
+	_ = c.Wait() // it complains about its output
+	require.True(t, c.ProcessState.Exited(), c.ProcessState)
 }
 
 // TestUpload: the program travels, too, where there is none or another version.

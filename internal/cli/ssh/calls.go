@@ -38,6 +38,7 @@ type calls struct {
 	mu       sync.Mutex // guards what follows
 	closed   bool
 	listener net.Listener // nil before the first call
+	refused  error        // why there is none
 	waiting  map[CallID]chan<- *net.TCPConn
 	greeting []net.Conn // the oldest first
 }
@@ -70,15 +71,15 @@ func (c *calls) connect(ctx context.Context) (*net.TCPConn, error) {
 }
 
 // expect lets got have the connection of a call, whose port it sets.
-func (c *calls) expect(call *Call, got chan<- *net.TCPConn) (err error) {
+func (c *calls) expect(call *Call, got chan<- *net.TCPConn) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return net.ErrClosed
 	}
 	if c.listener == nil {
-		if c.listener, err = listenIn(c.ports); err != nil {
-			return err
+		if c.listener, c.refused = listenIn(c.ports); c.refused != nil {
+			return c.refused
 		}
 		c.tasks.Go(func() { c.accept(c.listener) })
 	}
@@ -162,6 +163,13 @@ func (c *calls) port() int {
 		return 0
 	}
 	return portOf(c.listener)
+}
+
+// failed returns why this host does not listen for the server; nil if it does, or need not.
+func (c *calls) failed() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused
 }
 
 // close takes no more calls, and ends those without a connection.

@@ -112,14 +112,20 @@ func (l *login) start(ctx context.Context, opt *fxfer.Options) error {
 // findServer completes the URL of a server, and opt for the way to it.
 func (f *Flags) findServer(ctx context.Context, s *started, a *Answer, server fxfer.URL, t *target, opt *fxfer.Options, errs io.Writer) (fxfer.URL, error) {
 	way, err := f.reach(ctx, s, a, server, opt)
+	if !way.called {
+		s.calls.close()
+	}
 	switch {
 	case err != nil:
 	case way.called:
 		opt.Connect = s.calls.connect
-		fmt.Fprintf(f.notes, "fxfer: note: port %d of %s can't be reached, so %s connects to port %d here\n", server.Port, t.name(), t.name(), s.calls.port())
+		fmt.Fprintf(f.notes, "fxfer: note: port %d of %s did not answer within %v, so %s connects to port %d here\n", server.Port, t.name(), callAfter, t.name(), s.calls.port())
 	case way.host != "":
 		server.Host = way.host
 	default:
+		if err := s.calls.failed(); err != nil {
+			fmt.Fprintf(f.notes, "fxfer: note: %s can't connect to this host: %v\n", t.name(), err)
+		}
 		return f.reachInside(ctx, s, server, t, opt, errs)
 	}
 	return server, err

@@ -68,11 +68,14 @@ func findWay(ctx context.Context, direct func(context.Context) string, call func
 			if host != "" {
 				return way{host: host}
 			}
+			if ctx.Err() != nil {
+				return way{}
+			}
 			isBlocked = true
 			begin()
 			late.Reset(callWithin - time.Since(began))
 		case <-soon.C:
-			if call != nil {
+			if call != nil && ctx.Err() == nil {
 				begin()
 			}
 		case ok := <-called:

@@ -71,6 +71,19 @@ func TestFindWay(t *testing.T) {
 	}
 }
 
+// TestFindWayEnds: after an interrupt, no call begins, for which this host would listen.
+func TestFindWayEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		direct := func(ctx context.Context) string {
+			cancel()
+			<-ctx.Done()
+			return ""
+		}
+		require.Equal(t, way{}, findWay(ctx, direct, func(context.Context) bool { panic("it begins") }))
+	})
+}
+
 // TestCalls: only a connection that begins with the secret of a call is taken, and only once.
 func TestCalls(t *testing.T) {
 	c := newCalls(Ports{})
