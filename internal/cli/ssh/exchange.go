@@ -158,7 +158,9 @@ func parseAnswer(text []byte, q *Request) (*Answer, error) {
 	if a.Error == "" && a.Protocol == q.Protocol && (len(a.Paths) != len(q.Paths) || a.Port < 1 || a.Port > 65535) {
 		return nil, errors.New("read the answer of fxfer over there: it is not complete")
 	}
-	if ip, err := netip.ParseAddr(a.Address); err != nil || ip.Zone() != "" { // a zone of that host
+	// The host must not lead the client to itself or to its neighbours. Where ssh knows the host by
+	// such an address, that comes from there. A zone would be one of that host.
+	if ip, err := netip.ParseAddr(a.Address); err != nil || ip.Zone() != "" || !ip.Unmap().IsGlobalUnicast() {
 		a.Address = ""
 	}
 	return a, nil

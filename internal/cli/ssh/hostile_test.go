@@ -125,6 +125,8 @@ func TestEnd(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	for in, want := range map[string]string{
 		"192.0.2.1": "192.0.2.1", "2001:db8::1": "2001:db8::1", "": "", "nas": "", "192.0.2.1:22": "", "fe80::1%eth0": "", "a@192.0.2.1": "",
+		"127.0.0.1": "", "::1": "", "::ffff:127.0.0.1": "", "169.254.169.254": "", "fe80::1": "", "224.0.0.1": "", "ff02::1": "", "0.0.0.0": "", "::": "",
+		"255.255.255.255": "", "192.168.1.2": "192.168.1.2",
 	} {
 		a, err := parseAnswer(fmt.Appendf(nil, `{"protocol":1,"port":7,"paths":["a"],"address":%q}`, in), &Request{Protocol: 1, Paths: []string{"a"}})
 		require.NoError(t, err)
