@@ -82,6 +82,7 @@ func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, time
 	if cfg.Connect != nil {
 		tcp, err := cfg.Connect(ctx)
 		if err == nil {
+			began = synOf(tcp, began)
 			err = adopt(tcp, cfg)
 		}
 		return tcp, began, err
@@ -105,6 +106,15 @@ func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, time
 		return nil, began, err
 	}
 	return conn.(*net.TCPConn), began.Add(time.Duration(sent.Load())), nil
+}
+
+// synOf returns when the SYN-ACK left to which the peer of a connection that just came answered: what
+// asked it to connect took time, too. It is began where the system does not know.
+func synOf(tcp *net.TCPConn, began time.Time) time.Time {
+	if info, ok := InfoOf(tcp); ok && info.RTT > 0 {
+		return time.Now().Add(-info.RTT)
+	}
+	return began
 }
 
 // adopt sets the options of a connected socket as far as it still takes them. After an error the

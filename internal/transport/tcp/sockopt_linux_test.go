@@ -240,3 +240,26 @@ func TestCloseBehindUnsentData(t *testing.T) {
 }
 
 var _ net.Conn = (*Conn)(nil)
+
+// TestConnectTime: what made the server connect does not count as time of the path.
+func TestConnectTime(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	var asked time.Time
+	conn, sent, err := connectTo(t.Context(), "", Config{Connect: func(context.Context) (*net.TCPConn, error) {
+		far, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		t.Cleanup(func() { far.Close() })
+		conn, err := l.Accept()
+		require.NoError(t, err)
+		time.Sleep(50 * time.Millisecond)
+		asked = time.Now()
+		return conn.(*net.TCPConn), nil
+	}})
+	require.NoError(t, err)
+	defer conn.Close()
+	info, ok := InfoOf(conn)
+	require.True(t, ok)
+	require.False(t, sent.Before(asked.Add(-info.RTT)))
+}
