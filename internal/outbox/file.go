@@ -123,6 +123,15 @@ func ready(steady, settle time.Duration, found Version, marker *Version, withMar
 	return steady >= settle && !isOpen()
 }
 
+// untilGone returns how long a file that is there still lingers here. A clock that was set back does
+// not keep it.
+func untilGone(f *File, linger time.Duration, now time.Time) time.Duration {
+	if age := now.Sub(f.There); age >= 0 {
+		return linger - age
+	}
+	return 0
+}
+
 // named is a file with its path below the folder, separated by slashes.
 type named struct {
 	path string

@@ -116,3 +116,14 @@ func TestNext(t *testing.T) {
 	huge := []named{at("huge", 0, File{State: Waiting, Version: Version{Size: 2 * maxBatchBytes}}), at("small", 1, File{State: Waiting})}
 	require.Len(t, next(huge, noon), 1)
 }
+
+// TestUntilGone lets a file that is there linger, whatever the clock does.
+func TestUntilGone(t *testing.T) {
+	t.Parallel()
+	f := &File{State: There, There: noon}
+	require.Equal(t, 5*time.Second, untilGone(f, 5*time.Second, noon))
+	require.Equal(t, time.Second, untilGone(f, 5*time.Second, noon.Add(4*time.Second)))
+	require.LessOrEqual(t, untilGone(f, 5*time.Second, noon.Add(5*time.Second)), time.Duration(0))
+	require.Zero(t, untilGone(f, 5*time.Second, noon.Add(-time.Second)))
+	require.Zero(t, untilGone(f, 0, noon))
+}

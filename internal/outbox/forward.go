@@ -299,5 +299,8 @@ func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Log
 		Queue: x.queue, Dir: x.Dir, URL: x.place(), Settle: x.Settle, Then: x.Then, Log: log,
 		Send: SendWith(client, x.Dir, x.URL), urgent: x.urgent,
 	}
+	if x.ConfirmWithin > 0 { // clients go on with a file after the reply: they set its time, or rename it
+		w.linger = x.Settle
+	}
 	return w.Run(ctx)
 }

@@ -194,3 +194,21 @@ func TestCheckMoveTo(t *testing.T) {
 	require.ErrorContains(t, CheckMoveTo(dir, link), "inside")
 	require.True(t, IsInside(link, filepath.Join(dir, "sub")))
 }
+
+// TestLinger leaves a file in its place for a while after it is there.
+func TestLinger(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := filepath.Join(dir, "a")
+	require.NoError(t, os.WriteFile(at, nil, 0o600))
+	w, root := newWatcher(t, dir, Then{Delete: true})
+	w.linger = 5 * time.Second
+	queueFiles(t, w.Queue, map[string]File{"a": {State: There, Version: *look(root, "a"), There: noon}})
+	again, err := w.scan(noon.Add(2*time.Second), make(chan struct{}, 1), nil)
+	require.NoError(t, err)
+	require.Equal(t, 3*time.Second, again)
+	require.FileExists(t, at)
+	_, err = w.scan(noon.Add(5*time.Second), make(chan struct{}, 1), nil)
+	require.NoError(t, err)
+	require.NoFileExists(t, at)
+}

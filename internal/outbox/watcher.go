@@ -36,6 +36,7 @@ type Watcher struct {
 	Log  *slog.Logger
 
 	urgent urgent
+	linger time.Duration // for so long a file stays here once it is there, before Then
 
 	steady map[string]sight // files that are arriving; only the scanning goroutine uses this and what follows
 	aside  map[string]sight // files in asideName, as they were first seen there
@@ -261,9 +262,10 @@ func (w *Watcher) scan(now time.Time, wake chan<- struct{}, h *hints) (again tim
 	}
 	w.reportUnread(f)
 	var gone map[string]note
+	var lingers time.Duration
 	waiting := false
 	err = w.Queue.update(func(c *change) error {
-		gone, waiting, err = w.compare(c, root, f, now)
+		gone, lingers, waiting, err = w.compare(c, root, f, now)
 		return err
 	})
 	if err != nil {
@@ -280,9 +282,9 @@ func (w *Watcher) scan(now time.Time, wake chan<- struct{}, h *hints) (again tim
 		}
 		left++
 	}
-	again = scanEvery
+	again = lingers
 	if left > 0 {
-		again = asideFor
+		again = min(again, asideFor)
 	}
 	for p, s := range w.steady {
 		again = min(again, untilReady(now.Sub(s.since), w.settleOf(p), w.Marker != ""))
@@ -316,10 +318,10 @@ func (w *Watcher) reportUnread(f *found) {
 }
 
 // compare updates the queue by what a scan found. It returns the files that are there and that Then
-// wants gone here, with the notes about them that the queue has then, and whether a file has begun to
-// wait.
-func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (gone map[string]note, waiting bool, err error) {
-	gone = map[string]note{}
+// wants gone here, with the notes about them that the queue has then, when the next one goes, and
+// whether a file has begun to wait.
+func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (gone map[string]note, lingers time.Duration, waiting bool, err error) {
+	gone, lingers = map[string]note{}, scanEvery
 	left := make(map[string]bool, len(f.files)) // not in the queue
 	for p := range f.files {
 		left[p] = true
@@ -339,9 +341,14 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 			changed[p] = file
 			waiting = waiting || file.State == Waiting
 		}
-		if file.State == There && w.Then.removes() && !w.isKept(p, v, now) && hasRoomAside(root, p) {
-			gone[p] = note{v, f.marker(p)}
+		if file.State != There || !w.Then.removes() || w.isKept(p, v, now) || !hasRoomAside(root, p) {
+			return
 		}
+		if left := untilGone(file, w.linger, now); left > 0 {
+			lingers = min(lingers, left)
+			return
+		}
+		gone[p] = note{v, f.marker(p)}
 	}
 	err = each(c.tx, func(p string, old *File) error {
 		switch _, here := f.files[p]; {
@@ -372,7 +379,7 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 			err = c.write(asideBucket, p, n)
 		}
 	}
-	return gone, waiting, err
+	return gone, lingers, waiting, err
 }
 
 // settleOf returns for how long a file has not changed when it is complete.
