@@ -50,7 +50,11 @@ type forwarding struct {
 	queue  *Queue
 	urgent urgent
 	stop   context.CancelFunc
-	ended  chan struct{}
+	// successor returns what sends the share on now, nil for none. It is another one only once stopped
+	// is closed.
+	successor func() *forwarding
+	stopped   <-chan struct{}
+	ended     chan struct{}
 
 	listing sync.Mutex // guards the following
 	listed
@@ -65,53 +69,66 @@ func NewForwards(opt fxfer.Options, log *slog.Logger) *Forwards {
 }
 
 // Apply sends on what these say, and nothing else. What was said before goes on undisturbed. It
-// returns when the others have ended.
+// returns when the others have ended. A successor replaces its predecessor at once, so that no client
+// finds none, but begins when that has ended.
 func (s *Forwards) Apply(all []Forward) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
-	s.end(func(f Forward) bool { return !slices.Contains(all, f) })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, f := range all {
-		if s.running[f.Share] == nil && !s.closed {
-			s.beginLocked(f)
-		}
-	}
-}
-
-// Close ends all of them.
-func (s *Forwards) Close() {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.end(func(Forward) bool { return true })
-}
-
-// end ends those that are chosen, at the same time.
-func (s *Forwards) end(which func(Forward) bool) {
 	var ending []*forwarding
 	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
 	for name, x := range s.running {
-		if which(x.Forward) {
-			x.stop()
+		if !slices.Contains(all, x.Forward) {
 			ending = append(ending, x)
 			delete(s.running, name)
 		}
 	}
-	s.mu.Unlock()
+	for _, f := range all {
+		if s.running[f.Share] == nil {
+			s.beginLocked(f, ending)
+		}
+	}
 	for _, x := range ending {
+		x.stop()
+	}
+	s.mu.Unlock()
+	await(ending)
+}
+
+// Close ends all of them. From then on, they confirm nothing that is not there.
+func (s *Forwards) Close() {
+	s.mu.Lock()
+	s.closed = true
+	all := slices.Collect(maps.Values(s.running))
+	for _, x := range all {
+		x.stop()
+	}
+	s.mu.Unlock()
+	await(all)
+}
+
+// await returns when these have ended.
+func await(all []*forwarding) {
+	for _, x := range all {
 		<-x.ended
 	}
 }
 
 // Of returns what sends the files of a share on, nil if nothing does. It is for the server's options.
 func (s *Forwards) Of(share string) fxfer.Forwarder {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if x := s.running[share]; x != nil {
+	if x := s.of(share); x != nil {
 		return x
 	}
 	return nil
+}
+
+func (s *Forwards) of(share string) *forwarding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running[share]
 }
 
 // ForwardStatus is a share whose files are sent on.
@@ -195,56 +212,78 @@ func statesOf(files []Listing, now time.Time) (all []fxfer.Forwarded) {
 }
 
 // Confirm implements fxfer.Forwarder. A file that somebody waits for is whole: a client has said so.
+// If another forwarding takes over, that one confirms.
 func (x *forwarding) Confirm(ctx context.Context, path string) (state string, err error) {
-	if x.ConfirmWithin == 0 {
-		return "", nil
+	late := time.Now().Add(x.ConfirmWithin)
+	for {
+		if x.ConfirmWithin == 0 {
+			return "", nil
+		}
+		var final bool
+		if state, final, err = x.confirm(ctx, path, late); final || err != nil {
+			return state, err
+		}
+		next := x.successor()
+		if next == nil || next == x {
+			return state, nil
+		}
+		x = next
 	}
+}
+
+// confirm is Confirm that waits until a time. The state is not final if x was stopped.
+func (x *forwarding) confirm(ctx context.Context, path string, until time.Time) (state string, final bool, err error) {
 	defer x.urgent.add(path)()
 	root, err := os.OpenRoot(x.Dir)
 	if err != nil {
-		return "", cause(err)
+		return "", false, cause(err)
 	}
 	version := look(root, path)
 	_ = root.Close()
 	if version == nil {
-		return "", errors.New("somebody has moved or removed it")
+		return "", false, errors.New("somebody has moved or removed it")
 	}
-	late := time.NewTimer(x.ConfirmWithin)
+	late := time.NewTimer(time.Until(until))
 	defer late.Stop()
 	for {
 		changed := x.queue.next()
 		f, err := x.queue.file(path)
 		if err != nil {
-			return "", err
+			return "", false, err
 		}
 		state = string(Arriving)
 		if f != nil && f.Version == *version {
 			state = f.Word()
 		}
 		if state == string(There) || state == dropped {
-			return state, nil
+			return state, true, nil
 		}
 		select {
 		case <-changed:
 		case <-late.C:
-			return state, nil
-		case <-x.ended:
-			return state, nil
+			return state, true, nil
+		case <-x.stopped:
+			return state, false, nil
 		case <-ctx.Done():
-			return "", context.Cause(ctx)
+			return "", false, context.Cause(ctx)
 		}
 	}
 }
 
-func (s *Forwards) beginLocked(f Forward) {
+// beginLocked lets a forwarding take over from others, which it waits for.
+func (s *Forwards) beginLocked(f Forward, others []*forwarding) {
 	ctx, stop := context.WithCancel(context.Background())
-	x := &forwarding{Forward: f, queue: OpenQueue(s.opt.Home, f.Dir, f.place()), urgent: newUrgent(), stop: stop, ended: make(chan struct{})}
+	x := &forwarding{
+		Forward: f, queue: OpenQueue(s.opt.Home, f.Dir, f.place()), urgent: newUrgent(),
+		stop: stop, successor: func() *forwarding { return s.of(f.Share) }, stopped: ctx.Done(), ended: make(chan struct{}),
+	}
 	s.running[f.Share] = x
 	opt, log := s.opt, s.log.With("share", f.Share, "to", f.place())
 	opt.Pin, opt.Priority, opt.RateLimit = f.Pin, f.Priority, f.RateLimit
 	opt.Notice = func(text string) { log.Info(text) }
 	go func() {
 		defer close(x.ended)
+		await(others)
 		x.run(ctx, opt, log)
 	}()
 }
