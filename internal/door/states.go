@@ -3,6 +3,7 @@ package door
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"io/fs"
@@ -19,7 +20,8 @@ type Forwarder interface {
 	// of their paths. The caller does not change them.
 	States() ([]Forwarded, error)
 	// Confirm waits until the file at a path, as it is now, is there, and returns its state then. It
-	// returns another state if it has waited long enough, and "" at once if nobody is to wait.
+	// returns another state if it has waited long enough, and "" at once if nobody is to wait. The
+	// error is fs.ErrNotExist if the file is another one meanwhile, or gone.
 	Confirm(ctx context.Context, path string) (state string, err error)
 }
 
@@ -50,6 +52,8 @@ func (s *session) confirm(p string) error {
 	}
 	state, err := f.Confirm(s.Ctx, p)
 	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return wire.Errorf(wire.CodeBusy, "%s was stored here, but somebody has changed or removed it before it was at its destination", p)
 	case err != nil: // its text is about this host
 		return wire.Errorf(wire.CodeBusy, "%s is stored here and not lost, but whether it is at its destination is not known", p)
 	case state == "", state == there:

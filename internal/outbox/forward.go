@@ -3,8 +3,8 @@ package outbox
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -236,32 +236,55 @@ func (x *forwarding) confirm(ctx context.Context, path string, until time.Time) 
 	defer x.urgent.add(path)()
 	root, err := os.OpenRoot(x.Dir)
 	if err != nil {
-		return "", false, cause(err)
+		return "", false, fmt.Errorf("open the share: %v", cause(err)) // not that the file is gone
 	}
+	defer root.Close()
 	version := look(root, path)
-	_ = root.Close()
 	if version == nil {
-		return "", false, errors.New("somebody has moved or removed it")
+		return "", false, errReplaced
 	}
+	steady, sendable := sight{*version, time.Now()}, finds(root, path)
 	late := time.NewTimer(time.Until(until))
 	defer late.Stop()
+	tick := time.NewTimer(0)
+	defer tick.Stop()
 	for {
 		changed := x.queue.next()
 		f, err := x.queue.file(path)
 		if err != nil {
 			return "", false, err
 		}
+		v, now := look(root, path), time.Now()
+		if v != nil && v.sameButRenamed(*version) { // a snapshot links to it, and changes its change time
+			version = v
+		}
 		state = string(Arriving)
 		if f != nil && f.Version == *version {
 			state = f.Word()
 		}
-		if state == string(There) || state == dropped {
+		pause := lookEvery
+		switch {
+		case state == string(There), state == dropped:
 			return state, true, nil
+		case v == nil, *v != *version:
+			return "", false, errReplaced
+		case !now.Before(until):
+			return state, true, nil
+		case state != string(Arriving), !sendable:
+		case *v != steady.version:
+			steady, pause = sight{*v, now}, MinSettle
+		case now.Sub(steady.since) < MinSettle:
+			pause = MinSettle
+		case !isOpen(root, path):
+			if err := x.urgent.enqueue(x.queue, root, path, *v, now); err != nil {
+				return "", false, err
+			}
 		}
+		tick.Reset(pause)
 		select {
 		case <-changed:
+		case <-tick.C: // another process changes the queue in silence
 		case <-late.C:
-			return state, true, nil
 		case <-x.stopped:
 			return state, false, nil
 		case <-ctx.Done():
@@ -269,6 +292,9 @@ func (x *forwarding) confirm(ctx context.Context, path string, until time.Time) 
 		}
 	}
 }
+
+// errReplaced means that a file that somebody waits for is no more what it was.
+var errReplaced = fmt.Errorf("somebody has changed or removed it: %w", fs.ErrNotExist)
 
 // beginLocked lets a forwarding take over from others, which it waits for.
 func (s *Forwards) beginLocked(f Forward, others []*forwarding) {

@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -88,4 +89,91 @@ func TestTakeover(t *testing.T) {
 	}
 	close(old.ended)
 	<-applied
+}
+
+// TestNoScan lets a file that somebody waits for wait for its turn though no scan has found it, and
+// sends it at once. A scan that is older than the file does not forget it.
+func TestNoScan(t *testing.T) {
+	t.Parallel()
+	all, f := newForwarding(t)
+	x := &forwarding{Forward: f, queue: OpenQueue(all.opt.Home, f.Dir, "url"), urgent: newUrgent()}
+	w, root := newWatcher(t, f.Dir, Then{})
+	w.Queue, w.urgent, w.Settle = x.queue, x.urgent, f.Settle
+	require.NoError(t, w.begin())
+	early, err := scan(root, nil, "")
+	require.NoError(t, err)
+	delete(early.files, "a")
+
+	confirmed := make(chan error, 1)
+	go func() {
+		state, _, err := x.confirm(t.Context(), "a", time.Now().Add(time.Hour))
+		require.Equal(t, "there", state)
+		confirmed <- err
+	}()
+	w.idle(t.Context(), nil, w.Queue.changed())
+	require.NoError(t, x.queue.update(func(c *change) error {
+		_, _, _, err := w.compare(c, root, early, time.Now())
+		return err
+	}))
+	batch, err := w.take(time.Now())
+	require.NoError(t, err)
+	require.Equal(t, map[string]Version{"a": *look(root, "a")}, batch)
+	require.NoError(t, w.store(batch, map[string]Result{"a": {Path: "a"}}, nil, false))
+	require.NoError(t, <-confirmed)
+}
+
+// TestConfirmReplaced tells who waits that somebody has changed or removed the file, or dropped it.
+func TestConfirmReplaced(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(at string, q *Queue) error{
+		"changed": func(at string, _ *Queue) error { return os.WriteFile(at, []byte("other"), 0o600) },
+		"removed": func(at string, _ *Queue) error { return os.Remove(at) },
+		"dropped": func(_ string, q *Queue) error { // by another process
+			_, err := (&Queue{path: q.path}).Drop("a")
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			all, f := newForwarding(t)
+			x := &forwarding{Forward: f, queue: OpenQueue(all.opt.Home, f.Dir, "url"), urgent: newUrgent()}
+			w, _ := newWatcher(t, f.Dir, Then{})
+			w.Queue = x.queue
+			require.NoError(t, w.begin())
+			failed := make(chan error, 1)
+			go func() {
+				<-x.urgent.queued
+				failed <- change(filepath.Join(f.Dir, "a"), x.queue)
+			}()
+			state, _, err := x.confirm(t.Context(), "a", time.Now().Add(time.Hour))
+			require.NoError(t, <-failed)
+			if what == "dropped" {
+				require.NoError(t, err)
+				require.Equal(t, dropped, state)
+			} else {
+				require.ErrorIs(t, err, fs.ErrNotExist)
+			}
+		})
+	}
+}
+
+// TestFinds agrees with what a scan sends.
+func TestFinds(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	_, root := newWatcher(t, dir, Then{})
+	paths := []string{"a", "d/b", ".fxfer-c", "d/.fxfer-d/e", "2026-11-23T091502Z/f", "s/2026-11-23T091502Z/g", "s/h", "s/.FXFER-snapshots/i"}
+	for _, p := range paths {
+		at := filepath.Join(dir, filepath.FromSlash(p))
+		require.NoError(t, os.MkdirAll(filepath.Dir(at), 0o700))
+		require.NoError(t, os.WriteFile(at, nil, 0o600))
+	}
+	f, err := scan(root, nil, "")
+	require.NoError(t, err)
+	for _, p := range paths {
+		_, sent := f.files[p]
+		require.Equal(t, sent, finds(root, p), p)
+	}
+	require.False(t, finds(root, "missing"))
+	require.False(t, finds(root, "/a"))
 }

@@ -214,8 +214,6 @@ func (w *Watcher) scanAll(ctx context.Context, wake chan<- struct{}, sent <-chan
 				waiting = false
 			case <-sent:
 				soon()
-			case <-w.urgent.more:
-				soon()
 			case _, ok := <-events:
 				if !ok {
 					events = nil
@@ -286,8 +284,8 @@ func (w *Watcher) scan(now time.Time, wake chan<- struct{}, h *hints) (again tim
 	if left > 0 {
 		again = min(again, asideFor)
 	}
-	for p, s := range w.steady {
-		again = min(again, untilReady(now.Sub(s.since), w.settleOf(p), w.Marker != ""))
+	for _, s := range w.steady {
+		again = min(again, untilReady(now.Sub(s.since), w.Settle, w.Marker != ""))
 	}
 	return again, nil
 }
@@ -322,6 +320,7 @@ func (w *Watcher) reportUnread(f *found) {
 // whether a file has begun to wait.
 func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (gone map[string]note, lingers time.Duration, waiting bool, err error) {
 	gone, lingers = map[string]note{}, scanEvery
+	w.lookAgain(root, f)
 	left := make(map[string]bool, len(f.files)) // not in the queue
 	for p := range f.files {
 		left[p] = true
@@ -382,12 +381,17 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 	return gone, lingers, waiting, err
 }
 
-// settleOf returns for how long a file has not changed when it is complete.
-func (w *Watcher) settleOf(p string) time.Duration {
-	if w.urgent.has(p) {
-		return MinSettle
+// lookAgain corrects what a scan found of urgent files: these may have come into the queue since.
+func (w *Watcher) lookAgain(root *os.Root, f *found) {
+	for _, p := range w.urgent.all() {
+		v := look(root, p)
+		switch {
+		case v == nil:
+			delete(f.files, p)
+		case finds(root, p):
+			f.files[p] = *v
+		}
 	}
-	return w.Settle
 }
 
 // isReady reports whether a file that is arriving is complete.
@@ -396,7 +400,7 @@ func (w *Watcher) isReady(root *os.Root, f *found, p string, v Version, now time
 	if !known || s.version != v {
 		return false
 	}
-	return ready(now.Sub(s.since), w.settleOf(p), v, f.marker(p), w.Marker != "", func() bool { return isOpen(root, p) })
+	return ready(now.Sub(s.since), w.Settle, v, f.marker(p), w.Marker != "", func() bool { return isOpen(root, p) })
 }
 
 // sendAll sends batches until ctx ends. It looks for the next one when wake is signalled, when a
@@ -453,6 +457,8 @@ func (w *Watcher) idle(ctx context.Context, wake <-chan struct{}, before [2]int6
 		case <-ctx.Done():
 			return
 		case <-wake:
+			return
+		case <-w.urgent.queued:
 			return
 		case <-due.C: // a file may be due again
 			return
