@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -174,7 +173,7 @@ func (w *Watcher) endAside(root *os.Root, p string, n *note, first Version, now 
 	if w.Then.MoveTo == "" {
 		err = root.Remove(at)
 	} else {
-		moved, err = moveTo(root, at, filepath.Join(w.Then.MoveTo, filepath.FromSlash(p)))
+		moved, err = w.moveOut(root, at, p)
 	}
 	if err != nil {
 		w.keep(p, n.Version, now)
@@ -184,8 +183,8 @@ func (w *Watcher) endAside(root *os.Root, p string, n *note, first Version, now 
 }
 
 // endMarker removes the marker of a file that is gone, or moves it after the file, which is at the
-// path moved then. A marker that is not the one that the scan saw stays, and so does that of a new
-// file in the same place.
+// path moved below Then.MoveTo then. A marker that is not the one that the scan saw stays, and so does
+// that of a new file in the same place.
 func (w *Watcher) endMarker(root *os.Root, p string, seen *Version, moved string) error {
 	at := p + w.Marker
 	v := look(root, at)
@@ -195,7 +194,7 @@ func (w *Watcher) endMarker(root *os.Root, p string, seen *Version, moved string
 	if moved == "" {
 		return root.Remove(at)
 	}
-	_, err := moveTo(root, at, moved+w.Marker)
+	_, err := w.moveOut(root, at, moved+w.Marker)
 	return err
 }
 
@@ -213,20 +212,26 @@ func putBack(root *os.Root, at, p string) error {
 	return err
 }
 
-// moveTo moves a file out of the folder to a path, or beside it if that is taken. It replaces
-// nothing, and returns the path that the file has then.
-func moveTo(root *os.Root, at, to string) (moved string, err error) {
-	dir := filepath.Dir(to)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+// moveOut moves a file out of the folder to a path below Then.MoveTo, or beside it if that is taken.
+// It replaces nothing, and returns the path that the file has then. Who makes symlinks in that folder
+// does not lead it elsewhere: the names are those that clients have chosen.
+func (w *Watcher) moveOut(root *os.Root, at, to string) (moved string, err error) {
+	target, err := os.OpenRoot(w.Then.MoveTo)
+	if err != nil {
 		return "", err
 	}
-	into, err := os.Open(dir)
+	defer target.Close()
+	dir := path.Dir(to)
+	if err := target.MkdirAll(dir, 0o777); err != nil {
+		return "", err
+	}
+	into, err := target.Open(dir)
 	if err != nil {
 		return "", err
 	}
 	defer into.Close()
-	name, err := moveInto(root, at, into, filepath.Base(to))
-	return filepath.Join(dir, name), err
+	name, err := moveInto(root, at, into, path.Base(to))
+	return path.Join(dir, name), err
 }
 
 // moveInto moves a file into an open folder, under the name or one like it, which it returns. Both

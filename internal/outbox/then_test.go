@@ -212,3 +212,23 @@ func TestLinger(t *testing.T) {
 	require.NoError(t, err)
 	require.NoFileExists(t, at)
 }
+
+// TestMoveOut moves no file through a symlink out of the folder that it goes to.
+func TestMoveOut(t *testing.T) {
+	t.Parallel()
+	dir, to, outside := t.TempDir(), t.TempDir(), t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(to, "sub")); err != nil {
+		t.Skip(err)
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "a"), nil, 0o600))
+	w, root := newWatcher(t, dir, Then{MoveTo: to})
+	for _, p := range []string{"sub/a", "sub/deep/a"} {
+		_, err := w.moveOut(root, "a", p)
+		require.Error(t, err)
+	}
+	require.Empty(t, names(t, outside))
+	require.FileExists(t, filepath.Join(dir, "a"))
+	moved, err := w.moveOut(root, "a", "new/a")
+	require.NoError(t, err)
+	require.Equal(t, "new/a", moved)
+}

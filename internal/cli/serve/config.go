@@ -202,6 +202,7 @@ func setFlag(x *pflag.Flag, n config.Node) {
 const noDir = "share %q has no folder: expected at least {dir: FOLDER}"
 
 func (r *serverReader) shares(n config.Node) {
+	values := map[string]config.Node{}
 	for _, e := range n.Entries("shares by their names") {
 		r.names = append(r.names, e.Name)
 		s := fxfer.Share{Name: e.Name, Rights: identity.Read | identity.Write}
@@ -233,6 +234,14 @@ func (r *serverReader) shares(n config.Node) {
 			if forward != nil {
 				r.f.opt.Connect = true
 				r.f.forwards = append(r.f.forwards, *forward)
+				values[s.Name] = e.Value
+			}
+		}
+	}
+	for _, x := range r.f.forwards {
+		for _, s := range r.f.opt.Shares {
+			if to := x.Then.MoveTo; to != "" && outbox.IsInside(s.Dir, to) { // clients could make names there
+				values[x.Share].Fault("then: %s is inside of the share %q", to, s.Name)
 			}
 		}
 	}
@@ -254,7 +263,7 @@ func (r *serverReader) forward(s fxfer.Share, n config.Node) *outbox.Forward {
 	if confirms {
 		x.ConfirmWithin = within
 	}
-	switch to := x.Then.MoveTo; {
+	switch {
 	case n.Faults() > before:
 	case o.Has("confirm-within") && !confirms:
 		o["confirm-within"].Key.Fault("confirm-within has no effect without confirm: remote")
@@ -262,8 +271,6 @@ func (r *serverReader) forward(s fxfer.Share, n config.Node) *outbox.Forward {
 		n.Fault("forward of share %q has no URL: expected at least {url: fxfer://HOST/SHARE}", s.Name)
 	case option.CheckPin(x.Pin, x.URL) != nil:
 		n.Fault("%w", withoutHint(option.CheckPin(x.Pin, x.URL)))
-	case to != "" && outbox.IsInside(s.Dir, to):
-		n.Fault("then: %s is inside of the share", to)
 	}
 	return &x
 }
