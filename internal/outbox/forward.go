@@ -3,6 +3,7 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/hint"
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -356,6 +358,9 @@ func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Log
 			return err
 		}
 	}
+	if err := checkOther(opt, x.URL); err != nil {
+		return err
+	}
 	client, err := fxfer.NewClient(opt)
 	if err != nil {
 		return err
@@ -368,4 +373,28 @@ func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Log
 		w.linger = x.Settle
 	}
 	return w.Run(ctx)
+}
+
+// checkOther returns an error if the server that a client takes for the one at a URL has this server's
+// own key: what is sent there could be the file itself, which is there then, and may be removed.
+func checkOther(opt fxfer.Options, to fxfer.URL) error {
+	store, err := identity.OpenStore(opt.Home)
+	if err != nil {
+		return err
+	}
+	key, err := store.Key()
+	if err != nil {
+		return err
+	}
+	pin := to.Pin
+	switch {
+	case opt.Pin != "":
+		pin, err = identity.ParsePin(opt.Pin)
+	case pin == "":
+		pin, _, err = store.KnownServer(to.Address())
+	}
+	if err == nil && pin == identity.PinOfPrivate(key) {
+		err = errors.New("the server there has the key of this one: a share is not sent on to its own server")
+	}
+	return err
 }

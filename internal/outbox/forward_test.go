@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"crypto/ed25519"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -176,4 +178,34 @@ func TestFinds(t *testing.T) {
 	}
 	require.False(t, finds(root, "missing"))
 	require.False(t, finds(root, "/a"))
+}
+
+// TestCheckOther sends nothing on to a server with the same key, however that is known.
+func TestCheckOther(t *testing.T) {
+	t.Parallel()
+	home := t.TempDir()
+	store, err := identity.OpenStore(home)
+	require.NoError(t, err)
+	key, err := store.Key()
+	require.NoError(t, err)
+	own := identity.PinOfPrivate(key)
+	other := identity.PinOf(make(ed25519.PublicKey, ed25519.PublicKeySize))
+	require.NoError(t, store.AddKnownServer("self:7070", own))
+	require.NoError(t, store.AddKnownServer("nas:7070", other))
+	for _, c := range []struct {
+		url     string
+		pin     identity.Pin
+		refused bool
+	}{
+		{url: "fxfer://nas:7070/a"}, {url: "fxfer://self:7070/a", refused: true}, {url: "fxfer://new/a"},
+		{url: "fxfer://nas:7070/a", pin: own, refused: true}, {url: "fxfer://self:7070/a", pin: other},
+	} {
+		u, err := fxfer.ParseURL(c.url)
+		require.NoError(t, err)
+		if err = checkOther(fxfer.Options{Home: home, Pin: string(c.pin)}, u); c.refused {
+			require.ErrorContains(t, err, "has the key of this one", c.url)
+		} else {
+			require.NoError(t, err, c.url)
+		}
+	}
 }
