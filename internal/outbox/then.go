@@ -159,6 +159,23 @@ func (w *Watcher) finishAside(root *os.Root, now time.Time) (left int, err error
 	return len(waits), errors.Join(append(failed, err)...)
 }
 
+// emptyAside decides about all files in asideName before the watcher ends: there may never be another.
+func (w *Watcher) emptyAside() {
+	root, err := os.OpenRoot(w.Dir)
+	if err != nil {
+		return
+	}
+	defer root.Close()
+	left, err := w.finishAside(root, time.Now())
+	if err == nil && left > 0 {
+		time.Sleep(asideFor)
+		_, err = w.finishAside(root, time.Now())
+	}
+	if err != nil {
+		w.Log.Error("files that were sent", "error", err)
+	}
+}
+
 // endAside decides about one file that has been aside long enough. n is the note about it, nil if
 // there is none, and first what it was when it was first seen there.
 func (w *Watcher) endAside(root *os.Root, p string, n *note, first Version, now time.Time) error {

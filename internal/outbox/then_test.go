@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"errors"
 	"io"
 	"log/slog"
@@ -231,4 +232,23 @@ func TestMoveOut(t *testing.T) {
 	moved, err := w.moveOut(root, "a", "new/a")
 	require.NoError(t, err)
 	require.Equal(t, "new/a", moved)
+}
+
+// TestEmptyAside leaves nothing aside when the watcher ends.
+func TestEmptyAside(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := filepath.Join(dir, "a")
+	require.NoError(t, os.WriteFile(at, nil, 0o600))
+	w, root := newWatcher(t, dir, Then{Delete: true})
+	w.Settle = time.Hour
+	queueFiles(t, w.Queue, map[string]File{"a": {State: There, Version: *look(root, "a"), There: noon}})
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	require.Eventually(t, func() bool { return look(root, "a") == nil }, time.Minute, time.Millisecond)
+	end()
+	require.NoError(t, <-ended)
+	require.Empty(t, names(t, dir))
 }

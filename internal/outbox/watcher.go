@@ -100,6 +100,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 	err = w.scanAll(ctx, wake, sent)
 	cancel(err)
 	sending.Wait()
+	w.emptyAside()
 	if err == nil && !errors.Is(context.Cause(ctx), context.Canceled) {
 		err = context.Cause(ctx)
 	}
