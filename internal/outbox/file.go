@@ -67,6 +67,8 @@ type File struct {
 const (
 	maxBatchFiles = 1000
 	maxBatchBytes = 1 << 30
+	// maxUrgentBytes is that of a batch with files that somebody waits for.
+	maxUrgentBytes = 16 << 20
 )
 
 // forgetAfter is how long the queue remembers a file that is there and no longer here.
@@ -138,18 +140,29 @@ type named struct {
 	file *File
 }
 
-// next returns the files of the next batch, the oldest first. Dropped files and those whose next
-// try is later are left out.
-func next(waiting []named, now time.Time) []named {
+// next returns the files of the next batch, those that somebody waits for first, then the oldest.
+// Dropped files and those whose next try is later are left out. While somebody waits, a batch is
+// small: who comes next waits for its end.
+func next(waiting []named, urgent map[string]bool, now time.Time) []named {
 	waiting = slices.DeleteFunc(waiting, func(n named) bool {
 		return n.file.State != Waiting || n.file.Dropped || n.file.After.After(now) && n.file.After.Sub(now) <= maxRetry
 	})
+	first := func(n named) int {
+		if urgent[n.path] {
+			return 0
+		}
+		return 1
+	}
 	slices.SortFunc(waiting, func(a, b named) int {
-		return cmp.Or(a.file.Arrived.Compare(b.file.Arrived), cmp.Compare(a.path, b.path))
+		return cmp.Or(first(a)-first(b), a.file.Arrived.Compare(b.file.Arrived), cmp.Compare(a.path, b.path))
 	})
+	most := int64(maxBatchBytes)
+	if len(waiting) > 0 && urgent[waiting[0].path] {
+		most = maxUrgentBytes
+	}
 	var bytes int64
 	for i, n := range waiting {
-		if bytes += n.file.Version.Size; i == maxBatchFiles || i > 0 && bytes > maxBatchBytes {
+		if bytes += n.file.Version.Size; i == maxBatchFiles || i > 0 && bytes > most {
 			return waiting[:i]
 		}
 	}

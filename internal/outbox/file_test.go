@@ -103,7 +103,7 @@ func TestNext(t *testing.T) {
 		at("clock was set back", 4, File{State: Waiting, After: noon.Add(maxRetry + 1)}),
 	}
 	var got []string
-	for _, n := range next(list, noon) {
+	for _, n := range next(list, nil, noon) {
 		got = append(got, n.path)
 	}
 	require.Equal(t, []string{"a", "b", "later", "due", "clock was set back"}, got)
@@ -112,9 +112,20 @@ func TestNext(t *testing.T) {
 	for i := range maxBatchFiles + 1 {
 		many = append(many, at(fmt.Sprint(i), time.Duration(i), File{State: Waiting}))
 	}
-	require.Len(t, next(many, noon), maxBatchFiles)
+	require.Len(t, next(many, nil, noon), maxBatchFiles)
 	huge := []named{at("huge", 0, File{State: Waiting, Version: Version{Size: 2 * maxBatchBytes}}), at("small", 1, File{State: Waiting})}
-	require.Len(t, next(huge, noon), 1)
+	require.Len(t, next(huge, nil, noon), 1)
+
+	waits := []named{
+		at("old", 0, File{State: Waiting}), at("large", 1, File{State: Waiting, Version: Version{Size: 2 * maxUrgentBytes}}),
+		at("urgent", 2, File{State: Waiting}), at("failed", 0, File{State: Waiting, After: noon.Add(time.Minute)}),
+	}
+	urgent := map[string]bool{"urgent": true, "failed": true}
+	got = nil
+	for _, n := range next(waits, urgent, noon) {
+		got = append(got, n.path)
+	}
+	require.Equal(t, []string{"urgent", "old"}, got)
 }
 
 // TestUntilGone lets a file that is there linger, whatever the clock does.

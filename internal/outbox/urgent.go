@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"io/fs"
-	"maps"
 	"os"
 	"path"
 	"slices"
@@ -42,13 +41,17 @@ func (u urgent) add(path string) (done func()) {
 }
 
 // all returns the paths of the files.
-func (u urgent) all() []string {
+func (u urgent) all() map[string]bool {
+	all := map[string]bool{}
 	if u.urgentPaths == nil {
-		return nil
+		return all
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return slices.Collect(maps.Keys(u.paths))
+	for p := range u.paths {
+		all[p] = true
+	}
+	return all
 }
 
 // enqueue lets a file of this version wait for its turn, without a scan: in a large folder, that takes

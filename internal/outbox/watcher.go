@@ -384,7 +384,7 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 
 // lookAgain corrects what a scan found of urgent files: these may have come into the queue since.
 func (w *Watcher) lookAgain(root *os.Root, f *found) {
-	for _, p := range w.urgent.all() {
+	for p := range w.urgent.all() {
 		v := look(root, p)
 		switch {
 		case v == nil:
@@ -495,7 +495,7 @@ func (w *Watcher) take(now time.Time) (batch map[string]Version, err error) {
 		if err != nil {
 			return err
 		}
-		for _, n := range next(waiting, now) {
+		for _, n := range next(waiting, w.urgent.all(), now) {
 			if n.file.State = Sending; w.isIntact(n.path, n.file.Version) {
 				batch[n.path] = n.file.Version
 			} else {
