@@ -138,6 +138,7 @@ type ForwardStatus struct {
 	Share string
 	URL   string // without secrets
 	About
+	Unread bool // the queue cannot be read: Sum is not known
 	Sum
 }
 
@@ -151,7 +152,7 @@ func (s *Forwards) Status() (all []ForwardStatus) {
 		if err != nil {
 			l.about.Error = err.Error()
 		}
-		all = append(all, ForwardStatus{x.Share, x.place(), l.about, l.sum})
+		all = append(all, ForwardStatus{x.Share, x.place(), l.about, err != nil, l.sum})
 	}
 	return all
 }
@@ -238,7 +239,7 @@ func (x *forwarding) confirm(ctx context.Context, path string, until time.Time) 
 	defer x.urgent.add(path)()
 	root, err := os.OpenRoot(x.Dir)
 	if err != nil {
-		return "", false, fmt.Errorf("open the share: %v", cause(err)) // not that the file is gone
+		return "", false, errors.New("open the share: " + cause(err).Error()) // not that the file is gone
 	}
 	defer root.Close()
 	version := look(root, path)

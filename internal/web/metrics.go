@@ -54,6 +54,8 @@ var (
 	queueFiles = metric{"fxfer_forward_files", prometheus.GaugeValue, "Files in the queue of a share that is sent on, by state.", []string{"share", "state"}}
 	queueAge   = metric{"fxfer_forward_oldest_age_seconds", prometheus.GaugeValue,
 		"Age of the oldest file of a share that is sent on and not there yet; 0 if there is none.", []string{"share"}}
+	queueFails = metric{"fxfer_forward_failing", prometheus.GaugeValue,
+		"Whether something keeps a share's files from being sent on, such as the line: 1 or 0. Files that fail alone do not count.", []string{"share"}}
 
 	ended       = metric{"fxfer_transfers_ended_total", prometheus.CounterValue, "Sessions that sent or received and ended, by outcome.", with("outcome")}
 	lastSuccess = metric{"fxfer_last_success_timestamp_seconds", prometheus.GaugeValue, "When a transfer last succeeded; absent before the first.", flowLabels}
@@ -80,7 +82,7 @@ var (
 // all lists fxfer's own metrics in the order of the page.
 var all = []*metric{
 	&buildInfo, &ready, &sessions, &sessionsMax, &pending, &pendingMax, &begun, &refusals, &expiry, &freeBytes,
-	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint, &queueFiles, &queueAge,
+	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint, &queueFiles, &queueAge, &queueFails,
 	&ended, &lastSuccess, &payload, &resumed, &resent, &files, &limiters, &stages, &blocks, &busy, &rwnd, &sndbuf, &segments, &retrans,
 	&queue, &shared, &yielded, &lost,
 }
@@ -141,6 +143,14 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	present(st, put)
 	for _, q := range c.queues() {
+		fails := 0.0
+		if q.Error != "" {
+			fails = 1
+		}
+		put(&queueFails, fails, q.Share)
+		if q.Unread {
+			continue
+		}
 		for state, n := range map[string]int{
 			"arriving": q.Arriving, "waiting": q.Waiting, "sending": q.Sending, "there": q.There, "dropped": q.Dropped,
 		} {

@@ -114,7 +114,7 @@ func start(t testing.TB, opt fxfer.Options) *site {
 	s.pages, err = Listen("127.0.0.1:0", s.Server, Options{
 		Version: "v1.2.3", Home: t.TempDir(), Log: slog.New(slog.DiscardHandler),
 		Queues: func() []Queue {
-			return []Queue{{Share: "scans", URL: "fxfer://centre/inbox", Error: "the line is away", Oldest: 1, Waiting: 7, Failed: 2}}
+			return []Queue{{Share: "scans", URL: "fxfer://centre/inbox", Error: "the line is away", Oldest: 1, Waiting: 7, Failed: 2}, {Share: "unread", Error: "damaged", Unread: true}, {Share: "well"}}
 		},
 		Jobs: func() ([]Job, error) {
 			return []Job{{Name: "home", Condition: "idle", Good: 1, Ended: 1, Outcome: "good", Limiter: "line rate", Written: 5e9, Next: 4e12, Ends: 4e12 + 1, Alarm: "the newest good backup is older than max-age"}}, nil
@@ -180,9 +180,11 @@ func TestMetrics(t *testing.T) {
 		`fxfer_refusals_total{reason="no_right"} 0`,
 		`fxfer_forward_files{share="scans",state="waiting"} 7`,
 		`fxfer_forward_files{share="scans",state="there"} 0`,
+		`fxfer_forward_failing{share="scans"} 1`, `fxfer_forward_failing{share="unread"} 1`, `fxfer_forward_failing{share="well"} 0`,
 	} {
 		require.Contains(t, text, line+"\n")
 	}
+	require.NotContains(t, text, `fxfer_forward_files{share="unread"`)
 	for _, m := range all {
 		switch m { // these exist only while sessions run
 		case &rtt, &minRTT:

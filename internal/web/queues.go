@@ -8,6 +8,7 @@ type Queue struct {
 	URL      string `json:"url"` // without secrets
 	Paused   bool   `json:"paused"`
 	Error    string `json:"error"`  // why nothing is sent at the moment
+	Unread   bool   `json:"-"`      // Error is about the queue itself: what follows is not known
 	Oldest   int64  `json:"oldest"` // arrival of the oldest file that is not there yet, ms since 1970; 0 for none
 	Arriving int    `json:"arriving"`
 	Waiting  int    `json:"waiting"`

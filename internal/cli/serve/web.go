@@ -32,7 +32,7 @@ func openPages(f *serveFlags, server *fxfer.Server, forwards *outbox.Forwards) (
 func queuesOf(all []outbox.ForwardStatus) (queues []web.Queue) {
 	for _, x := range all {
 		queues = append(queues, web.Queue{
-			Share: x.Share, URL: x.URL, Paused: x.Paused, Error: x.Error, Oldest: web.Milli(x.Oldest),
+			Share: x.Share, URL: x.URL, Paused: x.Paused, Error: x.Error, Unread: x.Unread, Oldest: web.Milli(x.Oldest),
 			Arriving: x.Arriving, Waiting: x.Waiting, Sending: x.Sending, There: x.There, Failed: x.Failed, Dropped: x.Dropped,
 		})
 	}
