@@ -67,6 +67,7 @@ type Session struct {
 	Files   Files
 	// Forward returns what sends the share's files on now, nil for none.
 	Forward func() Forwarder
+	Texts   *Texts // of the server
 	// Needs notes that the session takes a right. It returns why the user has lost it, or nil.
 	Needs func(ctx context.Context, right identity.Rights) error
 	// Record takes note of what was done, for logs and counters.

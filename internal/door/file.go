@@ -31,7 +31,7 @@ type File struct {
 	part error // why not all of it was sent
 }
 
-// source is what a File reads: a disk.Source, or states.
+// source is what a File reads: a disk.Source, or an openText.
 type source interface {
 	io.ReaderAt
 	io.Closer
@@ -74,7 +74,12 @@ func (t *Tree) openStates(s *session) (*File, error) {
 	if err := t.take(s); err != nil {
 		return nil, err
 	}
-	src, err := s.states()
+	x, err := s.states()
+	if err != nil {
+		t.give(s)
+		return nil, err
+	}
+	src, err := s.open(x)
 	if err != nil {
 		t.give(s)
 		return nil, err

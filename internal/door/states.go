@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"sync"
 	"time"
+	"weak"
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
@@ -36,8 +38,11 @@ type Forwarded struct {
 // file is. No list has it: clients that copy whole folders would copy it, too.
 const statesName = ".state"
 
-// maxStates bounds the size of that file, in bytes.
+// maxStates bounds the size of that file, in bytes, and that of all those together that a connection
+// has open of one share: they are in memory.
 const maxStates = 4 << 20
+
+var errTexts = fmt.Errorf("this connection has %s open: %w", statesName, disk.ErrTooManyFiles)
 
 var errStates = fmt.Errorf("%s is what the server says of the other files: %w", statesName, fs.ErrPermission)
 
@@ -65,54 +70,125 @@ func (s *session) confirm(p string) error {
 // isStates reports whether the entry at rel is what the server says of the files.
 func (s *session) isStates(rel string) bool { return rel == statesName && s.Forward() != nil }
 
-// states is the content of that file: a line for each file that the user may see. It is a source.
-type states struct {
-	*bytes.Reader
-	id disk.Identity
+// text is the content of that file at one time.
+type text struct {
+	all []byte
+	id  disk.Identity
 }
 
-func (s states) Identity() disk.Identity { return s.id }
-func (states) Close() error              { return nil }
-
-// states returns what the user may know of the files. Who may not list them may know of those that
-// came on this connection.
-func (s *session) states() (states, error) {
-	lists := s.Rights.Has(identity.List)
-	right := identity.Write
-	if lists {
-		right = identity.List
-	}
-	if err := s.Needs(s.Ctx, right); err != nil {
-		return states{}, err
-	}
-	f := s.Forward()
-	if f == nil {
-		return states{}, fmt.Errorf("%s: %w", statesName, fs.ErrNotExist)
-	}
-	all, err := f.States()
-	if err != nil {
-		return states{}, fmt.Errorf("%s can't be read now: %w", statesName, disk.ErrBusy)
-	}
-	var text bytes.Buffer
+// textOf has a line for each file that is seen. nil sees all.
+func textOf(files []Forwarded, sees func(path string) bool) *text {
+	var b bytes.Buffer
+	var line []byte
 	var newest time.Time
-	for _, f := range all {
-		if text.Len() >= maxStates {
+	for _, f := range files {
+		if sees != nil && !sees(f.Path) {
+			continue
+		}
+		line = fmt.Appendf(line[:0], "%-8s  %s  %s\n", f.State, f.Since.UTC().Format(time.RFC3339), wire.Printable(f.Path))
+		if b.Len()+len(line) > maxStates {
 			break
 		}
-		if lists || s.isOwn(f.Path) {
-			fmt.Fprintf(&text, "%-8s  %s  %s\n", f.State, f.Since.UTC().Format(time.RFC3339), wire.Printable(f.Path))
-			if f.Since.After(newest) {
-				newest = f.Since
-			}
+		b.Write(line)
+		if f.Since.After(newest) {
+			newest = f.Since
 		}
 	}
 	sum := fnv.New64a()
-	_, _ = sum.Write(text.Bytes())
-	return states{bytes.NewReader(text.Bytes()), disk.Identity{
-		Size: int64(text.Len()), ModTime: newest.UnixNano(), Ino: sum.Sum64(), // another one for another content
-	}}, nil
+	_, _ = sum.Write(b.Bytes())
+	return &text{bytes.Clone(b.Bytes()), disk.Identity{ // without the room that the buffer has left
+		Size: int64(b.Len()), ModTime: newest.UnixNano(), Ino: sum.Sum64(), // another one for another content
+	}}
 }
 
-func (s states) meta() disk.Meta {
-	return disk.Meta{Kind: disk.File, Mode: 0o444, Size: s.id.Size, ModTime: time.Unix(0, s.id.ModTime), ID: s.id}
+// Texts lets the users who may list a share read one text of how far its files are: it may be large,
+// and there may be many of them. The zero Texts is ready, and safe for concurrent use.
+type Texts struct {
+	mu  sync.Mutex // guards all
+	all map[string]lastText
+}
+
+// lastText is the text of a list. Neither is kept for it.
+type lastText struct {
+	first weak.Pointer[Forwarded]
+	n     int
+	text  weak.Pointer[text]
+}
+
+// of returns the text of a share's list.
+func (t *Texts) of(share string, files []Forwarded) *text {
+	if len(files) == 0 {
+		return textOf(nil, nil)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	last, first := t.all[share], weak.Make(&files[0])
+	if last.first == first && last.n == len(files) {
+		if x := last.text.Value(); x != nil {
+			return x
+		}
+	}
+	x := textOf(files, nil)
+	if t.all == nil {
+		t.all = make(map[string]lastText)
+	}
+	t.all[share] = lastText{first, len(files), weak.Make(x)}
+	return x
+}
+
+// states returns what the user may know of the files. Who may not list them may know of those that
+// came on this connection.
+func (s *session) states() (*text, error) {
+	right := identity.List
+	if !s.Rights.Has(right) {
+		right = identity.Write
+	}
+	if err := s.Needs(s.Ctx, right); err != nil {
+		return nil, err
+	}
+	f := s.Forward()
+	if f == nil {
+		return nil, fmt.Errorf("%s: %w", statesName, fs.ErrNotExist)
+	}
+	files, err := f.States()
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%s can't be read now: %w", statesName, disk.ErrBusy)
+	case right == identity.List:
+		return s.Texts.of(s.share, files), nil
+	}
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return textOf(files, s.isOwn), nil
+}
+
+func (t *text) meta() disk.Meta {
+	return disk.Meta{Kind: disk.File, Mode: 0o444, Size: t.id.Size, ModTime: time.Unix(0, t.id.ModTime), ID: t.id}
+}
+
+// openText is a text that a client has open. It is a source.
+type openText struct {
+	*bytes.Reader
+	s *session
+	*text
+}
+
+// open opens a text, which stays in memory meanwhile.
+func (s *session) open(t *text) (*openText, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.texts+t.id.Size > maxStates {
+		return nil, errTexts
+	}
+	s.texts += t.id.Size
+	return &openText{bytes.NewReader(t.all), s, t}, nil
+}
+
+func (t *openText) Identity() disk.Identity { return t.id }
+
+func (t *openText) Close() error {
+	t.s.mu.Lock()
+	defer t.s.mu.Unlock()
+	t.s.texts -= t.id.Size
+	return nil
 }

@@ -53,8 +53,11 @@ type session struct {
 	*Session
 	share string
 
-	mu  sync.Mutex // guards own
-	own map[string]bool
+	mu    sync.Mutex // guards the following
+	own   map[string]bool
+	texts int64 // bytes of those that are open
+
+	writing sync.Mutex // held while a text is written for this session alone
 }
 
 // NewTree returns the tree of a user who is logged in. Its sessions end with ctx. The caller closes
@@ -223,7 +226,10 @@ func (t *Tree) Stat(p string, follow bool) (Info, error) {
 	}
 	if s.isStates(rel) {
 		x, err := s.states()
-		return Info{statesName, x.meta()}, err
+		if err != nil {
+			return Info{}, err
+		}
+		return Info{statesName, x.meta()}, nil
 	}
 	m, err := s.stat(rel, follow)
 	return Info{path.Base(path.Clean(p)), m}, err

@@ -324,7 +324,7 @@ func (a *doorAccount) Enter(ctx context.Context, name string) (*door.Session, er
 	in, out := r.flows(0)
 	return &door.Session{
 		Ctx: r.ctx, Scope: x.scope, Rights: r.rightsOn(share), In: in, Out: out, Quota: share.quota,
-		Files: r.client.files, Forward: func() door.Forwarder { return s.forwarder(name) },
+		Files: r.client.files, Forward: func() door.Forwarder { return s.forwarder(name) }, Texts: &s.texts,
 		Needs: x.needs, Record: x.record, Close: x.close,
 	}, nil
 }

@@ -43,6 +43,7 @@ type Server struct {
 	in, out  pace.Pacer // share out the rates of what clients send and of what they get
 	total    rateLimit  // of all sessions together
 	guard    door.Guard // of passwords
+	texts    door.Texts // of files that are sent on
 	confined atomic.Bool
 	called   chan transport.Conn // by Call, to be served as if they were accepted
 	deaf     chan struct{}       // closed when no connection is taken any more
