@@ -143,6 +143,9 @@ func (s *session) states() (*text, error) {
 	if !s.Rights.Has(right) {
 		right = identity.Write
 	}
+	if !s.Rights.Has(right) { // a right that it has not would end the session
+		return nil, fmt.Errorf("%s: %w", statesName, fs.ErrNotExist)
+	}
 	if err := s.Needs(s.Ctx, right); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io/fs"
 	"strings"
 	"testing"
 
@@ -24,7 +25,12 @@ func (list) Confirm(context.Context, string) (string, error) { return "", nil }
 func statesOf(texts *Texts, rights identity.Rights, files []Forwarded) *session {
 	return &session{Session: &Session{
 		Ctx: context.Background(), Rights: rights, Forward: func() Forwarder { return list(files) }, Texts: texts,
-		Needs: func(context.Context, identity.Rights) error { return nil },
+		Needs: func(_ context.Context, right identity.Rights) error {
+			if !rights.Has(right) {
+				return fs.ErrPermission // and the session ends
+			}
+			return nil
+		},
 	}, own: make(map[string]bool)}
 }
 
@@ -67,6 +73,17 @@ func TestTexts(t *testing.T) {
 	require.NoError(t, err)
 	for range 100 { // short ones do not count for much
 		_, err = wo.open(own)
+		require.NoError(t, err)
+	}
+}
+
+// TestStatesRights asks for the file without a right that it takes: that does not end the session.
+func TestStatesRights(t *testing.T) {
+	t.Parallel()
+	_, err := statesOf(new(Texts), identity.Append, nil).states()
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	for _, right := range []identity.Rights{identity.Read, identity.List, identity.Write} {
+		_, err := statesOf(new(Texts), right, nil).states()
 		require.NoError(t, err)
 	}
 }
