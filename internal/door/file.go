@@ -174,6 +174,7 @@ type Upload struct {
 	mu      sync.Mutex // guards all fields below
 	p       *disk.Partial
 	ended   bool
+	whole   bool  // it has its name
 	failed  error // a write that failed: then the file is not whole
 	end     int64 // its size
 	claimed int64 // of the quota
@@ -420,29 +421,33 @@ func (u *Upload) info() Info {
 	return Info{path.Base(u.path), m}
 }
 
-// Close gives the file its name, unless a write has failed. Where the share's files are sent on and
-// confirmed, it then waits until this one is there; its error says so if the file stays whole here.
-func (u *Upload) Close() error {
-	ended, err := u.finish(nil)
-	if err == nil && ended {
-		err = u.s.confirm(u.path)
-	}
-	return err
-}
+// Close gives the file its name, unless a write has failed.
+func (u *Upload) Close() error { return u.finish(nil) }
 
 // Abort gives the file up: it was not whole, for this reason, which Abort returns. After Close it
 // does nothing.
-func (u *Upload) Abort(why error) error {
-	_, err := u.finish(why)
-	return cmp.Or(err, why)
+func (u *Upload) Abort(why error) error { return cmp.Or(u.finish(why), why) }
+
+// Confirm waits after Close until the file is there, where the share's files are sent on and clients
+// are to wait for that. Its error says that the file stays whole here.
+func (u *Upload) Confirm(ctx context.Context) error {
+	u.mu.Lock()
+	whole := u.whole
+	u.mu.Unlock()
+	if !whole { // the client has its reply
+		return nil
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(u.s.Ctx, func() { cancel(context.Cause(u.s.Ctx)) })()
+	return u.s.confirm(ctx, u.path)
 }
 
-// finish ends the file, and reports whether it is this call that has done so.
-func (u *Upload) finish(why error) (ended bool, err error) {
+func (u *Upload) finish(why error) (err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ended {
-		return false, nil
+		return nil
 	}
 	u.ended = true
 	if err = cmp.Or(why, u.failed); err == nil {
@@ -462,7 +467,8 @@ func (u *Upload) finish(why error) (ended bool, err error) {
 	}
 	u.tree.mu.Unlock()
 	u.tree.give(u.s)
-	return true, err
+	u.whole = err == nil
+	return err
 }
 
 func (u *Upload) commitLocked() error {

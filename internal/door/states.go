@@ -50,12 +50,12 @@ var errStates = fmt.Errorf("%s is what the server says of the other files: %w", 
 const there = "there"
 
 // confirm waits until a file that has come is there, if clients are to wait for that.
-func (s *session) confirm(p string) error {
+func (s *session) confirm(ctx context.Context, p string) error {
 	f := s.Forward()
 	if f == nil {
 		return nil
 	}
-	state, err := f.Confirm(s.Ctx, p)
+	state, err := f.Confirm(ctx, p)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return wire.Errorf(wire.CodeBusy, "%s was stored here, but somebody has changed or removed it before it was at its destination", p)

@@ -538,8 +538,7 @@ func (t *Tree) Set(p string, c Change) error {
 		if err := u.Set(c); err != nil {
 			return u.Abort(err)
 		}
-		_, err = u.finish(nil)
-		return err
+		return u.Close()
 	}
 	if c == (Change{}) {
 		return nil

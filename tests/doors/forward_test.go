@@ -145,6 +145,83 @@ func TestConfirm(t *testing.T) {
 	}
 }
 
+// never sends nothing on. It tells of each wait for a file and of why it has ended.
+type never struct {
+	sentOn
+	begun chan string
+	ended chan error
+}
+
+func (n *never) Confirm(ctx context.Context, path string) (string, error) {
+	n.begun <- path
+	<-ctx.Done()
+	n.ended <- context.Cause(ctx)
+	return "", ctx.Err()
+}
+
+// TestConfirmEnds leaves while the server holds the reply to an upload.
+func TestConfirmEnds(t *testing.T) {
+	t.Parallel()
+	n := &never{begun: make(chan string, 10), ended: make(chan error, 10)}
+	d := beginSentOn(t, n)
+	begun := func(name string) {
+		t.Helper()
+		select {
+		case got := <-n.begun:
+			require.Equal(t, name, got)
+		case <-time.After(patience):
+			t.Fatal("nobody waits for ", name)
+		}
+		requireFile(t, []byte("whole"), d.share("docs", name))
+	}
+	ended := func() {
+		t.Helper()
+		select {
+		case err := <-n.ended:
+			require.Error(t, err)
+		case <-time.After(patience):
+			t.Fatal("the server still waits")
+		}
+	}
+
+	x := d.dialFTP(t).logIn("anna", true)
+	store := func(name string) {
+		data, _ := x.data("STOR /docs/%s", name)
+		_, err := io.WriteString(data, "whole")
+		require.NoError(t, err)
+		require.NoError(t, data.Close())
+		begun(name)
+	}
+	store("a")
+	x.do(213, "STAT")
+	x.do(426, "ABOR")
+	x.expect(226)
+	ended()
+	store("b")
+	require.NoError(t, x.conn.Close())
+	ended()
+
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		r, err := http.NewRequestWithContext(ctx, http.MethodPut, d.url("/docs/c"), strings.NewReader("whole"))
+		if err == nil {
+			r.SetBasicAuth("anna", password)
+			var a *http.Response
+			if a, err = d.client.Do(r); err == nil {
+				err = a.Body.Close()
+			}
+		}
+		left <- err
+	}()
+	begun("c")
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+	ended()
+	require.Equal(t, http.StatusCreated, d.anna(t, "COPY", "/docs/c", "", "Destination", d.url("/docs/d")), "nothing waits for copies")
+	requireFile(t, []byte("whole"), d.share("docs", "d"))
+}
+
 // TestConfirmRemote brings files to a server that sends them on: when the client has its reply, the
 // file is at the other one. While that is away, the reply says that the file waits.
 func TestConfirmRemote(t *testing.T) {

@@ -186,7 +186,7 @@ func TestGivesUp(t *testing.T) {
 			}, func(err error) error {
 				why = err
 				return err
-			})
+			}, nil)
 			require.Equal(t, x.whole, why == nil, "%+v: %v", x, why)
 			close(c.want)
 			_ = here.Close()

@@ -43,8 +43,22 @@ func (x *control) mayTransfer() (ok bool, err error) {
 }
 
 // transfer moves data over the data connection that was prepared: move does that, and its errors
-// are a dataError or of files. finish decides about what has come, nil for nothing.
-func (x *control) transfer(what string, moved *atomic.Int64, move func(ctx context.Context, d *dataConn) error, finish func(error) error) error {
+// are a dataError or of files. finish decides about what has come, and confirm then waits until the
+// client may know of it; they are nil for nothing.
+func (x *control) transfer(what string, moved *atomic.Int64, move func(ctx context.Context, d *dataConn) error, finish func(error) error, confirm func(ctx context.Context) error) error {
+	status := func() string { return fmt.Sprintf("%d bytes have passed", moved.Load()) }
+	err, ended := x.exchange(what, status, move, finish)
+	if err == nil && confirm != nil {
+		err, ended = x.during(status, confirm)
+	}
+	if ended != nil {
+		return ended
+	}
+	return x.transferred(err, moved.Load())
+}
+
+// exchange is the part of transfer that takes a data connection. It returns what during does.
+func (x *control) exchange(what string, status func() string, move func(ctx context.Context, d *dataConn) error, finish func(error) error) (err, ended error) {
 	settle := func(err error) error {
 		if finish != nil {
 			err = finish(err)
@@ -62,15 +76,14 @@ func (x *control) transfer(what string, moved *atomic.Int64, move func(ctx conte
 	release := x.door.opt.Place(x.raw.RemoteAddr())
 	if release == nil {
 		_ = settle(errFull)
-		return x.reply(425, "%v", errFull)
+		return errFull, nil
 	}
 	defer release()
 	if err := x.reply(150, "%s", what); err != nil {
 		_ = settle(err)
-		return err
+		return err, err
 	}
-	status := func() string { return fmt.Sprintf("%d bytes have passed", moved.Load()) }
-	err, ended := x.during(status, func(ctx context.Context) error {
+	err, ended = x.during(status, func(ctx context.Context) error {
 		d, err := openData(ctx, open, cfg, patience)
 		if err != nil {
 			return dataError{err}
@@ -91,11 +104,7 @@ func (x *control) transfer(what string, moved *atomic.Int64, move func(ctx conte
 	if err == nil && finish != nil {
 		err, ended = x.stays(status)
 	}
-	err = settle(err)
-	if ended != nil {
-		return ended
-	}
-	return x.transferred(err, moved.Load())
+	return settle(err), ended
 }
 
 // transferred replies how a transfer has ended.
@@ -109,6 +118,8 @@ func (x *control) transferred(err error, moved int64) error {
 			return err
 		}
 		return x.reply(226, "ABOR is done")
+	case errors.Is(err, errFull):
+		return x.reply(425, "%v", errFull)
 	case errors.Is(err, errNoConnection):
 		return x.reply(425, "%v", errNoConnection)
 	case errors.Is(err, errWhose):
@@ -150,7 +161,7 @@ func (x *control) retr(arg string) error {
 		})
 		f.Fail(cmp.Or(context.Cause(ctx), err))
 		return err
-	}, nil)
+	}, nil, nil)
 }
 
 // each visits the bytes of a file from an offset on. A file that becomes shorter meanwhile is an
@@ -266,7 +277,7 @@ func (x *control) store(p string, c door.Creation, what string) error {
 			return u.Abort(err)
 		}
 		return u.Close()
-	})
+	}, u.Confirm)
 }
 
 // receive writes what comes to a file, from an offset on, until the data connection ends as the
@@ -339,7 +350,7 @@ func (x *control) send(visit func(print func(line string) error) error) error {
 			return dataError{err}
 		}
 		return nil
-	}, nil)
+	}, nil, nil)
 }
 
 // sendNamed sends a line for each entry that an argument names.

@@ -1,6 +1,7 @@
 package sftp
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -126,7 +127,13 @@ func (w writer) ReadAt(b []byte, off int64) (int, error) {
 	return n, answer(err)
 }
 
-func (w writer) Close() error { return answer(w.Upload.Close()) }
+func (w writer) Close() error {
+	err := w.Upload.Close()
+	if err == nil {
+		err = w.Confirm(context.Background()) // it ends with the connection
+	}
+	return answer(err)
+}
 
 // TransferError implements sftp.TransferError: the connection ended before the handle was closed.
 func (w writer) TransferError(err error) { _ = w.Abort(err) }

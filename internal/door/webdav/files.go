@@ -160,11 +160,14 @@ func (f *writer) Close() error {
 		f.q.fault = errChanged
 		return f.upload.Abort(f.q.fault)
 	}
-	if err := f.upload.Close(); err != nil {
-		f.q.fault = err
-		return err
+	err := f.upload.Close()
+	if err == nil && f.q.head.Method == http.MethodPut { // a COPY may have many files
+		err = f.upload.Confirm(f.q.head.Context())
 	}
-	return nil
+	if err != nil {
+		f.q.fault = err
+	}
+	return err
 }
 
 // properties is an entry whose properties the client changes. None is kept but the time.
