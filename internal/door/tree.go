@@ -323,6 +323,9 @@ func (t *Tree) List(p string, visit func(Info) error) error {
 		if disk.CheckPath(path.Join(rel, name)) != nil {
 			return nil // its path is too long to be of use
 		}
+		if s.isStates(path.Join(at, name)) {
+			return nil // nobody reads what the disk has there
+		}
 		return visit(Info{name, m})
 	}
 	for _, right := range []identity.Rights{identity.List, identity.Append} {

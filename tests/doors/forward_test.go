@@ -66,6 +66,13 @@ func TestStates(t *testing.T) {
 	require.ErrorIs(t, client.Rename("/docs/d", "/docs/.state"), os.ErrPermission)
 	_, err = client.Stat("/docs/d/.state")
 	require.ErrorIs(t, err, os.ErrNotExist, "only the top has one")
+	require.NoError(t, os.WriteFile(d.share("docs/d/.state"), []byte("of the disk"), 0o600))
+	for folder, has := range map[string]string{"/docs": "d", "/docs/d": ".state"} {
+		all, err := client.ReadDir(folder)
+		require.NoError(t, err)
+		require.Len(t, all, 1, "no list has that of the server")
+		require.Equal(t, has, all[0].Name())
+	}
 	_, err = client.Stat("/.state")
 	require.ErrorIs(t, err, os.ErrNotExist)
 
