@@ -18,9 +18,10 @@ import (
 
 // Forwarder sends the files of a share on to another server. It is safe for concurrent use.
 type Forwarder interface {
-	// States returns the files that are on their way or are there since less than a day, in the order
-	// of their paths. The caller does not change them.
-	States() ([]Forwarded, error)
+	// States returns the files that are on their way, then those that are there since less than a day,
+	// both in the order of their paths. The caller does not change them. cut reports that there are
+	// more.
+	States() (all []Forwarded, cut bool, err error)
 	// Confirm waits until the file at a path, as it is now, is there, and returns its state then. It
 	// returns another state if it has waited long enough, and "" at once if nobody is to wait. The
 	// error is fs.ErrNotExist if the file is another one meanwhile, or gone.
@@ -76,8 +77,11 @@ type text struct {
 	id  disk.Identity
 }
 
-// textOf has a line for each file that is seen. nil sees all.
-func textOf(files []Forwarded, sees func(path string) bool) *text {
+// cutLine is the last line where not all files have room.
+const cutLine = "# There are more files: only the first ones are listed.\n"
+
+// textOf has a line for each file that is seen. nil sees all. cut says that there are more.
+func textOf(files []Forwarded, cut bool, sees func(path string) bool) *text {
 	var b bytes.Buffer
 	var line []byte
 	var newest time.Time
@@ -86,13 +90,17 @@ func textOf(files []Forwarded, sees func(path string) bool) *text {
 			continue
 		}
 		line = fmt.Appendf(line[:0], "%-8s  %s  %s\n", f.State, f.Since.UTC().Format(time.RFC3339), wire.Printable(f.Path))
-		if b.Len()+len(line) > maxStates {
+		if b.Len()+len(line)+len(cutLine) > maxStates {
+			cut = true
 			break
 		}
 		b.Write(line)
 		if f.Since.After(newest) {
 			newest = f.Since
 		}
+	}
+	if cut {
+		b.WriteString(cutLine)
 	}
 	sum := fnv.New64a()
 	_, _ = sum.Write(b.Bytes())
@@ -116,9 +124,9 @@ type lastText struct {
 }
 
 // of returns the text of a share's list.
-func (t *Texts) of(share string, files []Forwarded) *text {
+func (t *Texts) of(share string, files []Forwarded, cut bool) *text {
 	if len(files) == 0 {
-		return textOf(nil, nil)
+		return textOf(nil, cut, nil)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +136,7 @@ func (t *Texts) of(share string, files []Forwarded) *text {
 			return x
 		}
 	}
-	x := textOf(files, nil)
+	x := textOf(files, cut, nil)
 	if t.all == nil {
 		t.all = make(map[string]lastText)
 	}
@@ -153,16 +161,16 @@ func (s *session) states() (*text, error) {
 	if f == nil {
 		return nil, fmt.Errorf("%s: %w", statesName, fs.ErrNotExist)
 	}
-	files, err := f.States()
+	files, cut, err := f.States()
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%s can't be read now: %w", statesName, disk.ErrBusy)
 	case right == identity.List:
-		return s.Texts.of(s.share, files), nil
+		return s.Texts.of(s.share, files, cut), nil
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	return textOf(files, s.isOwn), nil
+	return textOf(files, cut, s.isOwn), nil
 }
 
 func (t *text) meta() disk.Meta {

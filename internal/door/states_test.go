@@ -17,7 +17,7 @@ import (
 // list is a Forwarder with a list.
 type list []Forwarded
 
-func (l list) States() ([]Forwarded, error) { return l, nil }
+func (l list) States() ([]Forwarded, bool, error) { return l, false, nil }
 
 func (list) Confirm(context.Context, string) (string, error) { return "", nil }
 
@@ -50,7 +50,7 @@ func TestTexts(t *testing.T) {
 	require.Same(t, one, two, "who may list them share a text")
 	require.LessOrEqual(t, len(one.all), maxStates)
 	require.Less(t, cap(one.all), maxStates*5/4)
-	require.True(t, bytes.HasSuffix(one.all, []byte("\n")))
+	require.True(t, bytes.HasSuffix(one.all, []byte("\n"+cutLine)))
 
 	f, err := a.open(one)
 	require.NoError(t, err)
@@ -71,6 +71,8 @@ func TestTexts(t *testing.T) {
 	wo.own["new"] = true
 	own, err := wo.states()
 	require.NoError(t, err)
+	require.Equal(t, 1, bytes.Count(own.all, []byte("\n")), "none is left out")
+	require.Equal(t, cutLine, string(textOf(nil, true, nil).all))
 	for range 100 { // short ones do not count for much
 		_, err = wo.open(own)
 		require.NoError(t, err)

@@ -162,6 +162,7 @@ type listed struct {
 	about  About
 	sum    Sum
 	states []fxfer.Forwarded
+	cut    bool // there are more
 }
 
 // Bounds of look: what it returns is that old at most, or so many times as old as its making took;
@@ -185,33 +186,38 @@ func (x *forwarding) look() (listed, error) {
 		return listed{}, err
 	}
 	about.Error = cmp.Or(x.fault, about.Error)
-	x.listed = listed{about, SumOf(files), statesOf(files, began)}
+	states, cut := statesOf(files, began)
+	x.listed = listed{about, SumOf(files), states, cut}
 	now := time.Now()
 	x.until = now.Add(max(listFor, listShare*now.Sub(began)))
 	return x.listed, nil
 }
 
 // States implements fxfer.Forwarder.
-func (x *forwarding) States() ([]fxfer.Forwarded, error) {
+func (x *forwarding) States() (all []fxfer.Forwarded, cut bool, err error) {
 	l, err := x.look()
-	return l.states, err
+	return l.states, l.cut, err
 }
 
-// statesOf returns the files that are on their way, and those that are there since less than a day.
-func statesOf(files []Listing, now time.Time) (all []fxfer.Forwarded) {
-	for _, f := range files {
-		since := f.Arrived
-		if f.State == There {
-			since = f.There
-			if now.Sub(since) > forgetAfter {
-				continue
+// statesOf returns the files that are on their way, then those that are there since less than a day.
+// It reports whether there are more than that.
+func statesOf(files []Listing, now time.Time) (all []fxfer.Forwarded, cut bool) {
+	for _, there := range []bool{false, true} {
+		for _, f := range files {
+			since := f.Arrived
+			if f.State == There {
+				since = f.There
 			}
-		}
-		if len(all) < maxListed {
+			switch {
+			case there != (f.State == There), there && now.Sub(since) > forgetAfter:
+				continue
+			case len(all) == maxListed:
+				return all, true
+			}
 			all = append(all, fxfer.Forwarded{Path: f.Path, State: f.Word(), Since: since})
 		}
 	}
-	return all
+	return all, false
 }
 
 // Confirm implements fxfer.Forwarder. A file that somebody waits for is whole: a client has said so.

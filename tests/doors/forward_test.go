@@ -25,7 +25,7 @@ type sentOn struct {
 	states map[string]string // that Confirm returns, by path
 }
 
-func (s *sentOn) States() ([]fxfer.Forwarded, error) { return s.files, nil }
+func (s *sentOn) States() ([]fxfer.Forwarded, bool, error) { return s.files, false, nil }
 
 func (s *sentOn) Confirm(_ context.Context, path string) (string, error) { return s.states[path], nil }
 
