@@ -137,7 +137,8 @@ func run(t *testing.T, input, program string, args ...string) (string, error) {
 	return out, err
 }
 
-// output is run without a log.
+// output is run without a log. It returns what the program has said, then its errors: in one pipe, ssh
+// makes that of sftp non-blocking, and sftp loses what a reader is too slow for, without an error.
 func output(t *testing.T, input, program string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -146,8 +147,10 @@ func output(t *testing.T, input, program string, args ...string) (string, error)
 	c.Stdin = strings.NewReader(input)
 	c.Dir = t.TempDir()
 	c.Env = append(os.Environ(), "HOME="+c.Dir, "LC_ALL=C.UTF-8")
-	out, err := c.CombinedOutput()
-	return string(out), err
+	var out, faults bytes.Buffer
+	c.Stdout, c.Stderr = &out, &faults
+	err := c.Run()
+	return out.String() + faults.String(), err
 }
 
 // must is run for what has to succeed.
