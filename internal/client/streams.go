@@ -184,10 +184,19 @@ func (p *streamPool) tooMany() bool {
 	return p.set.Count()+p.dialing > p.boundLocked(p.want)
 }
 
+// giveUp ends the try to connect a stream. The last one begins anew: those that failed may have seen
+// more others than the path needed, which then gave up, too.
 func (p *streamPool) giveUp() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.dialing--
+	none := p.set.Count()+p.dialing == 0
+	if none {
+		p.rejected++ // not at once
+	}
+	p.mu.Unlock()
+	if none {
+		p.grow(0)
+	}
 }
 
 // attach hands a connected stream to the engine.
