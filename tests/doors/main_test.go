@@ -15,6 +15,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -229,15 +230,17 @@ func quietly(t *testing.T, input, program string, args ...string) string {
 	return out
 }
 
-// crowd has 20 runs of a program at once. Each sends a file as docs/NAME, and gets it back.
+// crowd has 20 runs of a program at once. Each sends a file as docs/NAME, and gets it back. The names
+// have that of the test, because crowds of several programs may use one share at once.
 func (s *site) crowd(t *testing.T, client func(from, name, back string) (input, program string, args []string)) {
 	t.Helper()
 	dir := t.TempDir()
 	from := filepath.Join(dir, "from")
 	data := write(t, from, 300_000)
 	var all sync.WaitGroup
+	nameOf := func(i int) string { return fmt.Sprintf("%s crowd %d", path.Base(t.Name()), i) }
 	for i := range 20 {
-		name := fmt.Sprintf("crowd %d", i)
+		name := nameOf(i)
 		input, program, args := client(from, name, filepath.Join(dir, name))
 		all.Go(func() {
 			if out, err := output(t, input, program, args...); err != nil {
@@ -247,7 +250,7 @@ func (s *site) crowd(t *testing.T, client func(from, name, back string) (input, 
 	}
 	all.Wait()
 	for i := range 20 {
-		name := fmt.Sprintf("crowd %d", i)
+		name := nameOf(i)
 		requireFile(t, data, s.share("docs", name))
 		requireFile(t, data, filepath.Join(dir, name))
 	}
