@@ -5,6 +5,7 @@ import "time"
 const (
 	emptyShare = 0.93 // of what was delivered: fills no queue by itself
 	takenDoubt = 0.85 // of the most that was delivered: with less, others may have taken the rest
+	mostFall   = 1.5  // of the line's rate in a doubt: less may be a processor that is late
 
 	// leastFight is how long a queue must stay, at the least, to be that of others.
 	leastFight = 400 * time.Millisecond
@@ -25,6 +26,7 @@ type doubts struct {
 	dip   time.Duration // least queue in doubt
 	top   time.Duration // largest queue in doubt
 	best  float64       // largest line, bytes/s
+	part  float64       // what the line carried of ours when less was sent, bytes/s
 	empty time.Duration // when the queue was gone in doubt; 0 is not yet
 }
 
@@ -34,11 +36,12 @@ func (c *Controller) doubt(s Sample) {
 	m := &c.model
 	age := s.At - c.since
 	lag := c.lag(s)
-	if trip := max(lag, standingTime); c.queued(s) && age > trip && age < 2*trip {
-		c.line = min(c.line, max(rateSince(c.from, s), c.had/4)) // it was sent before less was
-	}
 	if age <= lag {
-		c.doubts.dip, c.doubts.top = m.queue, m.queue
+		c.doubts.dip, c.doubts.top, c.doubts.part = m.queue, m.queue, c.line
+	}
+	if trip := max(lag, standingTime); c.queued(s) && age > trip && age < 2*trip { // it was sent before less was
+		c.doubts.part = min(c.doubts.part, rateSince(c.from, s))
+		c.line = min(c.line, max(c.doubts.part, c.had/mostFall))
 	}
 	c.doubts.dip, c.doubts.top = min(c.doubts.dip, m.queue), max(c.doubts.top, m.queue)
 	switch {
@@ -82,7 +85,7 @@ func falls(in time.Duration) time.Duration {
 // have let the queue grow, or it would have become shorter.
 func (c *Controller) longer() bool {
 	m := &c.model
-	return c.doubts.top-c.doubts.dip < max(leastAim, m.jitter()) && c.line > c.doubts.best/2 && m.lost < mostLoss
+	return c.doubts.top-c.doubts.dip < max(leastAim, m.jitter()) && c.doubts.part > c.doubts.best/2 && m.lost < mostLoss
 }
 
 // taken tells, at the end of a doubt, whether others took a part of the line: less is delivered than

@@ -195,7 +195,7 @@ func (c *Controller) compete(s Sample) {
 	}
 	c.seek(s)
 	switch {
-	case s.At-c.calm > max(4*lag, leastAlone) && c.stayed(s) > c.others.stay:
+	case c.alone(s, lag):
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
 		c.others.test, c.full, c.others.left = 0, 0, s.At
 		c.enter(Cruise, s.At)
@@ -223,6 +223,14 @@ func (c *Controller) pauses() time.Duration {
 		return testEvery / 2
 	}
 	return testEvery
+}
+
+// alone tells whether the others are gone: the queue is short, and not because of a test. A session with
+// a small part of the line tests so often that it would never know: its long queue must be gone for longer.
+func (c *Controller) alone(s Sample, lag time.Duration) bool {
+	calm := s.At - c.calm
+	return calm > max(4*lag, leastAlone) && c.stayed(s) > c.others.stay ||
+		calm > max(8*lag, leastStay/2) && c.others.poor
 }
 
 // stayed is how long the session has shared the line since the last test.

@@ -320,6 +320,8 @@ func scenarios() []scenario {
 			}
 			add("beside-8-cubic"+name, p, append(flows(later), times(8, cubic)...), long, 20,
 				keeps(0.6), share(0.05))
+			leave := simulate.Flow{Kind: simulate.Cubic, To: 25 * time.Second}
+			add("8-cubic-leave"+name, p, append(flows(later), times(8, leave)...), 45, 26, full(25*time.Second, 10))
 			bbr := simulate.Flow{Kind: simulate.BBR}
 			add("beside-bbr"+name, p, flows(later, bbr), long, 20, keeps(0.25), share(0.25))
 			add("cubic-comes"+name, p, flows(small, comes), 70, 20, keeps(0.4),
