@@ -24,24 +24,33 @@ func newQueue() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "queue",
 		Short: "List and change the queues of watched folders",
-		Long: `Queue lists the queues of "fxfer watch" and changes them, whether the watcher runs
-or not. Without a subcommand it is "fxfer queue ls".`,
+		Long: `Queue lists and changes the queues of "fxfer watch", and on a server those of the
+shares that it sends on. It works on FXFER_HOME, whether the watcher runs or not.
+Without a subcommand it is "fxfer queue ls".
+
+DIR is the watched folder. It can be left out if there is only one queue.`,
 		Example: `  fxfer queue
   fxfer queue pause /srv/scans
   fxfer queue drop /srv/scans 2026/huge.tif`,
-		Args: option.Exactly(0),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return exit.Usage("`fxfer queue ls DIR` lists the queues of one folder", "%q is neither ls, pause, resume, retry nor drop", args[0])
+			}
+			return nil
+		},
 		RunE: list.RunE,
 	}
 	c.Flags().AddFlagSet(list.Flags())
 	c.AddCommand(list,
-		newQueueSwitch("pause", "Keep the watcher from sending", "Pause keeps the next session from beginning. The present one ends first.", true),
-		newQueueSwitch("resume", "Let the watcher send again", "Resume undoes pause.", false),
+		newQueueSwitch("pause", "Keep the watcher from sending", "Pause keeps the watcher from beginning another session. A session that runs ends\nfirst. The watcher still collects files. The pause lasts until \"fxfer queue resume\".", true),
+		newQueueSwitch("resume", "Let the watcher send again", "Resume ends the pause of \"fxfer queue pause\".", false),
 		newQueueEdit("retry", "Try failed files again now",
-			`Retry makes files that failed due at once. With FILE, it also takes back a drop.
-A file that is arriving, being sent or there is not changed.`, "due", (*outbox.Queue).Retry),
+			`The watcher tries failed files again after a pause, which grows up to an hour. Retry
+makes it try them now. With FILE, it also takes back a drop. It does not change
+files that are arriving, being sent or there.`, "to be tried again", (*outbox.Queue).Retry),
 		newQueueEdit("drop", "Do not send failed files, or these",
 			`Drop keeps files from being sent: those that failed, or FILE. A file that changes
-later is sent again. A file that is being sent or there is not changed. Drop
+later is sent again. Drop does not change files that are being sent or there, and
 removes nothing.`, "dropped", (*outbox.Queue).Drop))
 	return c
 }
@@ -75,7 +84,7 @@ func queuesOf(dir string) (all []queueOf, err error) {
 		return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 	}
 	if dir != "" && len(all) == 0 {
-		return nil, exit.Usage("`fxfer queue` lists the watched folders", "no queue is of the folder %s", dir)
+		return nil, exit.Usage("`fxfer queue` lists the watched folders", "the folder %s has no queue", dir)
 	}
 	return all, nil
 }
@@ -112,9 +121,13 @@ func newQueueList() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls [DIR]",
 		Short: "List the queues and their files",
-		Long: `Ls lists the queues, and the files that are not at the server yet. The state of a
-file is arriving, waiting, sending, there or dropped; files with an error are
-waiting for the next try.`,
+		Long: `Ls lists the queues, and the files that are not at the server yet. The states are
+
+  arriving   the file is not complete yet
+  waiting    it is complete, and waits for its turn, the line or the next try
+  sending    it is part of the present session
+  there      the server has it
+  dropped    "fxfer queue drop" named it`,
 		Args: atMostOneFolder,
 		RunE: func(c *cobra.Command, args []string) error {
 			queues, err := queuesOf(strings.Join(args, ""))

@@ -341,13 +341,21 @@ func (x *forwarding) run(ctx context.Context, opt fxfer.Options, log *slog.Logge
 			return
 		}
 		x.setFault(err.Error())
-		args := []any{"error", err, "again", maxBackoff}
-		if help := hint.Of(err); help != "" {
+		args := []any{"error", err, "again", time.Now().Add(maxBackoff).Format(time.TimeOnly)}
+		if help := hintOf(err); help != "" {
 			args = append(args, "hint", help)
 		}
 		log.Error("nothing is sent on", args...)
 		sleep(ctx, maxBackoff)
 	}
+}
+
+// hintOf is hint.Of, but names keys of forward instead of flags.
+func hintOf(err error) string {
+	if unknown := (*identity.UnknownServerError)(nil); errors.As(err, &unknown) {
+		return "compare this key with the one that `fxfer serve` prints there, then make it the pin of forward"
+	}
+	return hint.Of(err)
 }
 
 func (x *forwarding) setFault(text string) {

@@ -50,8 +50,11 @@ func AddSettings(c *cobra.Command) {
 	c.Flags().String("config", "", "read settings from this `file` instead of config.yaml")
 }
 
-// isSetting reports whether a flag can be set in the environment and the configuration.
-func isSetting(f *pflag.Flag) bool { return f.Name != "help" && f.Name != "config" && !f.Hidden }
+// isSetting reports whether a flag can be set in the environment and in files. once is no setting:
+// with it, serve is another command.
+func isSetting(f *pflag.Flag) bool {
+	return f.Name != "help" && f.Name != "config" && f.Name != "once" && !f.Hidden
+}
 
 // ApplySettings sets the flags of c that are not on the command line from the environment and the
 // configuration file. It does not set the flags named in except. Changed stays false, because it

@@ -26,7 +26,7 @@ import (
 )
 
 // notInServerConfig are the flags of serve that its configuration may not contain.
-var notInServerConfig = append([]string{"share", "config", "check-config", "invite", "name", "help"}, doorFlags...)
+var notInServerConfig = append([]string{"share", "config", "check-config", "invite", "name", "once", "help"}, doorFlags...)
 
 // doorFlags are the flags of serve that are keys of doors in the configuration.
 var doorFlags = []string{"sftp", "ftp", "webdav"}
@@ -244,6 +244,9 @@ func (r *serverReader) shares(n config.Node) {
 				values[x.Share].Fault("then: %s is inside of the share %q", to, s.Name)
 			}
 		}
+		if info, err := os.Stat(x.Then.MoveTo); x.Then.MoveTo != "" && (err != nil || !info.IsDir()) {
+			values[x.Share].Fault("then: there is no folder %s", x.Then.MoveTo)
+		}
 	}
 }
 
@@ -292,7 +295,7 @@ func parseConfirm(s string) (bool, error) {
 func parseConfirmWithin(s string) (time.Duration, error) {
 	d, err := units.ParseTime(s)
 	if err == nil && (d < minConfirm || d > maxConfirm) {
-		err = fmt.Errorf("%q is not between %v and %v", s, minConfirm, maxConfirm)
+		err = fmt.Errorf("%q is not between %gs and %gm", s, minConfirm.Seconds(), maxConfirm.Minutes())
 	}
 	return d, err
 }

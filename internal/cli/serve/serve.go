@@ -71,6 +71,9 @@ deletes old snapshots, by --keep.
 On SIGTERM or Ctrl-C, the server ends within 10 s. Running transfers keep what
 has arrived, and the same commands resume them later.
 
+With --sftp, --ftp and --webdav, clients of these protocols use the shares with a
+name and a password: see "fxfer clients password --help".
+
 When the server is full, clients with --retry-for try again; others fail. The
 defaults suit a machine with 1 GB of memory. Connections use at most half of the
 limit on open files (ulimit -n).
@@ -157,9 +160,9 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.opt.PartialAge, "partial-age", "age", showDays(fxfer.DefaultPartialAge), "remove partial files not written for this long; or none", parsePartialAge)
 	f.log.add(flags)
 	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
-	option.Add(flags, &f.opt.Doors.SFTP, "sftp", "address", "none", "also serve SFTP there, such as :2022", parseDoor)
-	option.Add(flags, &f.opt.Doors.WebDAV.Addr, "webdav", "address", "none", "also serve WebDAV there, such as :8443", parseDoor)
-	option.Add(flags, &f.opt.Doors.FTP.Addr, "ftp", "address", "none", "also serve FTP with TLS there, such as :2121", parseDoor)
+	option.Add(flags, &f.opt.Doors.SFTP, "sftp", "address", "none", "serve SFTP at this address, such as :2022", parseDoor)
+	option.Add(flags, &f.opt.Doors.WebDAV.Addr, "webdav", "address", "none", "serve WebDAV at this address, such as :8443", parseDoor)
+	option.Add(flags, &f.opt.Doors.FTP.Addr, "ftp", "address", "none", "serve FTP with TLS at this address, such as :2121", parseDoor)
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
 	option.Add(flags, &f.keep, "keep", "policy", "all", "old snapshots to keep in append shares, such as daily=7,weekly=4; elsewhere, jobs decide", snapshot.ParseKeep)
 }
@@ -185,7 +188,7 @@ func parseDoor(s string) (string, error) {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
 	if err != nil {
-		return "", fmt.Errorf("%q is not an address: expected :PORT or ADDRESS:PORT, such as :2022", s)
+		return "", fmt.Errorf("%q is not an address: expected :PORT or ADDRESS:PORT", s)
 	}
 	return s, nil
 }
@@ -286,16 +289,33 @@ func missingHint(dir string, err error) string {
 	return "create the folder first: mkdir -p " + dir
 }
 
-// listenHint helps against an address that cannot be listened on.
-func listenHint(err error) string {
+// listenHint helps against an address that cannot be listened on: listen, or that of a door.
+func listenHint(err error, listen string) string {
 	var bad *net.AddrError
+	var failed *net.OpError
 	switch {
+	case errors.Is(err, syscall.EADDRINUSE) && errors.As(err, &failed) && !samePort(failed.Addr, listen):
+		return "another program uses this port: choose another one for this protocol"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "another server runs on this port: `fxfer invite` admits clients to it; --listen :7500 starts one more"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Sprintf("this host does not have that address; :%d means all of its addresses", identity.DefaultPort)
+	case errors.Is(err, syscall.EACCES):
+		return "ports below 1024 need root or the capability CAP_NET_BIND_SERVICE: choose a higher port"
 	case errors.As(err, &bad):
 		return fmt.Sprintf("expected :PORT or ADDRESS:PORT, such as --listen :%d", identity.DefaultPort)
 	}
 	return ""
+}
+
+// samePort reports whether two addresses have one port.
+func samePort(a net.Addr, b string) bool {
+	if a == nil {
+		return false
+	}
+	_, port, _ := net.SplitHostPort(a.String())
+	_, other, _ := net.SplitHostPort(b)
+	return port == other
 }
 
 func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, errs io.Writer) error {
@@ -326,7 +346,7 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	f.opt.Forwarder = forwards.Of
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
-		return exit.WithHint(err, listenHint(err))
+		return exit.WithHint(err, listenHint(err, f.opt.Listen))
 	}
 	var pages *web.Pages
 	if f.web != "" {

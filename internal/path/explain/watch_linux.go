@@ -99,6 +99,9 @@ func observe(ctx context.Context, target Target, length time.Duration) (*Report,
 	err := w.run(ctx, began, length, ended, p)
 	took := time.Since(began)
 	report := w.report(what, took, thisHost())
+	if len(report.Connections) == 0 {
+		report.Notes = append(report.Notes, "it looks ten times a second, and does not see a connection that is shorter")
+	}
 	if cmd := target.Command; cmd != nil {
 		if ctx.Err() != nil {
 			_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
