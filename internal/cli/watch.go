@@ -34,7 +34,7 @@ type watching struct {
 func newWatch() *cobra.Command {
 	x := watching{settle: outbox.DefaultSettle}
 	c := &cobra.Command{
-		Use:   "watch [flags] DIR URL",
+		Use:   "watch DIR URL",
 		Short: "Send the files of a folder as they become complete",
 		Long: `Watch sends each file below DIR as soon as it is complete, and again when it has
 changed. It runs until SIGTERM or Ctrl-C. The folder keeps its shape below URL.
@@ -43,17 +43,19 @@ Nothing is removed at the server.
 A file is complete when it has not changed for the time of --settle, and no
 program has it open for writing. Only Linux can tell the latter, on local disks,
 and only root for files of other users.
+
 With --marker .done, FILE is complete when FILE.done is there and is not older
 than FILE, FILE has not changed for 100 ms, and no program has it open for
-writing. --settle then has no effect. Marker files are not sent, and go when FILE
-goes. Only regular files are sent: no symbolic links and no empty folders.
-Programs that write under a temporary name first need --exclude, such as
---exclude '*.part'.
+writing. --settle then has no effect. Marker files are not sent. --then removes
+or moves them with their files.
+
+Only regular files are sent: no symbolic links and no empty folders. Programs that
+write under a temporary name first need --exclude, such as --exclude '*.part'.
 
 Files wait in a queue that survives a crash and days without a line. The oldest
 goes first. "fxfer queue" lists the files with their states: arriving, waiting,
-sending, there. The line may be away for any time: watch tries again until it is
-back.
+sending, there. If the line or the server is away, watch tries again until it is
+back. The first file shows whether URL is right: try it before with "fxfer ls URL".
 
 With --then delete, a file is removed here after the server has committed it and
 its digest is right. With --then move:FOLDER, it moves there under its path;
@@ -84,7 +86,7 @@ watches is reached.
 	flags.SortFlags = false
 	option.Add(flags, &x.settle, "settle", "time", "5s", "a complete file has not changed for this long", option.ParseSettle)
 	option.Add(flags, &x.marker, "marker", "suffix", "none", "FILE is complete when FILE with this suffix is there", parseMarker)
-	option.Add(flags, &x.then, "then", "what", "keep", "keep or delete files that are there, or move:FOLDER", parseThen)
+	option.Add(flags, &x.then, "then", "what", "keep", "keep, delete or move:FOLDER what the server has", parseThen)
 	transfer.AddRules(flags, &x.rules)
 	option.Add(flags, &x.opt.Priority, "priority", "how", option.Auto, "low, normal or high beside other traffic", option.ParsePriority)
 	option.Add(flags, &x.opt.RateLimit, "rate-limit", "rate", "none", "limit the rate, such as 200mbit or 20MB/s", option.ParseLimit)

@@ -72,14 +72,14 @@ Stock Linux allows 2.80 MB in flight: two thirds of a send buffer of 4 MiB
 (tcp_wmem). Half of its receive buffer of 6 MiB (tcp_rmem) is a window of 3.15
 MB. Tuned Linux has the buffers that the last lines show.
 
-With --leg, data goes from an origin over relays to a receiver. The first leg
-leaves the origin, and the last one is the last mile. Each is a TCP connection
-of its own, with the initcwnd of its sending host (10 if not given), the
-initrwnd of its receiving host (44), and a window. Plan computes how long an
-object takes if no relay has it, and if the last one has it; what one connection
-over the whole path would take; and which window of which host to raise. A name
-from "lab lines" stands for a line. Its customer is the receiver of the last
-leg, and the sender of any other.`,
+With --leg, data goes from an origin over relays, such as caches, to a receiver.
+The first leg leaves the origin, and the last one ends at the receiver. Each is
+a TCP connection of its own. It begins with the initial windows of its hosts:
+initcwnd of the sender (10 segments if not given), initrwnd of the receiver
+(44). Plan computes how long an object takes if no relay has it, and if the last
+one has it; what one connection over the whole path would take; and which window
+of which host to raise. A leg can be a name from "lab lines". On the last leg,
+data goes to the customer of that line; on any other, it comes from there.`,
 		Example: `  fxfer plan --bandwidth 1gbit --rtt 15ms --size 2TB --window-of-time 8h
   fxfer plan --bandwidth 1gbit --rtt 15ms --window 17520 --streams 4
   fxfer plan --bandwidth 10gbit --distance 4000km --loss 0.01% --size 50TB
@@ -121,7 +121,7 @@ leg, and the sender of any other.`,
 	option.Add(flags, &f.cpu, "cpu", "rate", "", "what the slower CPU carries, such as 5gbit", parseBandwidth)
 	option.Add(flags, &f.mtu, "mtu", "bytes", "1500", "largest IP packet", parseMTU)
 	flags.StringVar(&f.line, "line", "", "`name` of a line from \"lab lines\"; data goes to its\ncustomer, and the other flags change it")
-	flags.StringArrayVar(&f.legs, "leg", nil, "`line` between two hosts, such as leo, or\n20ms,100mbit,loss=0.1%,initcwnd=3,window=64KiB;\ninitrwnd=44, too; repeat it for each leg")
+	flags.StringArrayVar(&f.legs, "leg", nil, "`line` between two hosts, such as leo, or\n20ms,100mbit,loss=0.1%,initcwnd=3,initrwnd=44,\nwindow=64KiB; repeatable")
 	flags.BoolVar(&f.json, "json", false, "print JSON on standard output")
 	return c
 }

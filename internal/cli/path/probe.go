@@ -55,13 +55,13 @@ less than 30 ms, B 60, C 100, D 200, E 400, and F is more.
 With --requests, a probe measures nothing but requests, in all ways that programs
 send them: in one write or two, with TCP_NODELAY or TCP_CORK at either side, one,
 ten or all on a connection, with TLS and without. It shows medians of all sizes,
-and for 2 KiB the 99th percentile, requests a second, and what is connecting,
-sending and waiting. --json has these of all sizes.
+and for 2 KiB the 99th percentile, requests a second, and how much of the time is
+connecting, sending and waiting. --json has these of all sizes.
 
 HOST:PORT can be any other TCP service. Then probe shows what one side can see.
-Of a web server or CDN, with TLS or without, that includes the segments which it
-sends before the first acknowledgement. With an iperf3 server on any port it
-measures goodput, too; --sock-buf holds for both ends.`,
+If it is a web server or CDN, with TLS or without, probe counts the segments that
+it sends before the first acknowledgement. If it is an iperf3 server, probe also
+measures goodput; --sock-buf sets the buffers of both ends.`,
 		Example: `  fxfer probe fxfer://nas
   fxfer probe fxfer://nas --streams 8 --html path.html
   fxfer probe fxfer://nas --requests --think 10ms
@@ -100,7 +100,7 @@ measures goodput, too; --sock-buf holds for both ends.`,
 	option.Add(flags, &f.probe.Think, "think", "time", "0s", "with --requests: pause between them", units.ParseTime)
 	option.Add(flags, &f.probe.Streams, "streams", "n", option.Auto, "streams of the second measurement", option.ParseAutoCount)
 	option.Add(flags, &f.probe.Bytes, "most", "size", "16GiB", "move at most this many bytes", parseSomeSize)
-	flags.StringVarP(&f.port, "port", "p", "", "port of another service, as iperf3 has it")
+	flags.StringVarP(&f.port, "port", "p", "", "port of another service, as in iperf3")
 	option.AddTransport(flags, &f.opt)
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	option.AddTrust(flags, &f.opt)
