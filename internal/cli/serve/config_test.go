@@ -134,15 +134,15 @@ shares:
     quota-files: 1000000       # entries, folders included
     #keep: daily=7,weekly=4    # old snapshots to keep, if the right is append
     #privileged: false         # true keeps setuid, setgid, devices and security attributes
-    #forward:                  # sends on what arrives; docs/watch.md explains it
+    #forward:                  # sends on what arrives: docs/watch.md
     #  url: fxfer://centre/inbox
-    #  pin: ed25519:CCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCA   # the server's there; that known
+    #  pin: ed25519:CCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCA   # the key of that server; the known one
     #  priority: low           # or normal, beside other traffic
     #  rate-limit: 20mbit      # none
     #  settle: 5s              # a complete file has not changed for so long
-    #  then: keep              # or delete, or move:FOLDER, what is there
-    #  confirm: remote         # clients at doors wait until their file is there; they do not
-    #  confirm-within: 30s     # at most so long
+    #  then: keep              # or delete, or move:FOLDER, once a file is there
+    #  confirm: remote         # clients at doors wait until their file is there; without it, not
+    #  confirm-within: 30s     # they wait no longer than this
   pub: {dir: /srv/pub, rights: ro}
 
 # Clients, besides those that "fxfer clients add" and "fxfer invite" admitted.
