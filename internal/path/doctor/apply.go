@@ -562,7 +562,7 @@ func (c *Changer) PlanUndo() (*Plan, error) {
 			left, _ := filepath.Glob(pattern)
 			for _, path := range left {
 				if now, err := readPlain(path); err == nil && now != nil && strings.Contains(string(now.Content), fileMark) {
-					p.Notes = append(p.Notes, path+" is there, but not the values before: it names the file that has them, in the FXFER_HOME of that time")
+					p.Notes = append(p.Notes, path+" is of an earlier apply with another FXFER_HOME, which has the values before: the file names the place")
 				}
 			}
 		}

@@ -201,8 +201,8 @@ func TestApplyAndUndo(t *testing.T) {
 		inApply string // a note
 		inUndo  string
 	}{
-		{name: "nobody", inApply: "for good, put initcwnd and initrwnd there"},
-		{name: "nobody, old files", old: true, inApply: "for good, put initcwnd and initrwnd there"},
+		{name: "nobody", inApply: "to keep it, put initcwnd and initrwnd where this route is configured"},
+		{name: "nobody, old files", old: true, inApply: "to keep it, put initcwnd and initrwnd where this route is configured"},
 		{name: "networkd", keeper: keeper{networkd, "/run/systemd/network/10-lo.network", 255}, file: dropIn,
 			inApply: "sudo networkctl reload", inUndo: "sudo networkctl reload"},
 		{name: "networkd, old files", keeper: keeper{networkd, "/etc/systemd/network/10-lo.network", 257}, file: dropIn, old: true,
@@ -248,7 +248,7 @@ func TestApplyAndUndo(t *testing.T) {
 				require.NoError(t, err)
 				require.Contains(t, string(lasts), p.c.Saved())
 				require.Contains(t, plan.Diff, "file "+p.c.path(c.file))
-				require.NotContains(t, strings.Join(plan.Notes, "\n"), "for good")
+				require.NotContains(t, strings.Join(plan.Notes, "\n"), "to keep it")
 			}
 
 			// Another run changes nothing.

@@ -98,11 +98,11 @@ func (l *lasting) obstacle() string {
 	case l.keeper.program == networkd && r.protocol == "static":
 		// A drop-in can't extend a [Route] section or Gateway= of [Network]. With a section of its own
 		// for the same gateway, there are two routes (systemd issue 13506).
-		return fmt.Sprintf("for good, put its Gateway= into a [Route] section of %s, with %s", l.keeper.network, strings.Join(networkdLines(l.set), " and "))
+		return fmt.Sprintf("to keep it, put its Gateway= into a [Route] section of %s, with %s", l.keeper.network, strings.Join(networkdLines(l.set), " and "))
 	case l.keeper.program == networkManager && (r.protocol == "dhcp" || r.protocol == "static") && !r.tos && plainDevice(r.Device):
 		return ""
 	}
-	return "for good, put initcwnd and initrwnd there"
+	return "to keep it, put initcwnd and initrwnd where this route is configured"
 }
 
 // plainDevice reports whether an interface's name means itself in a shell script.

@@ -22,7 +22,7 @@ func TestRouteFiles(t *testing.T) {
 	ofService := route("eth0", "default", "dhcp", 0)
 	ofService.tos = true
 	const lasts = " lasts until this host starts again, or its network manager sets it anew: "
-	const there = lasts + "for good, put initcwnd and initrwnd there"
+	const there = lasts + "to keep it, put initcwnd and initrwnd where this route is configured"
 
 	const dropIn = `# head
 # The settings are for all routes that DHCP brings: see systemd.network(5).
@@ -102,7 +102,7 @@ fi
 				`the change of the route "default dev eth0"` + there,
 				`the change of the route "default dev eth1"` + lasts + "systemd-networkd can set initial windows of routes from DHCP since systemd 255",
 				`the change of the route "default dev eth2"` + lasts + "systemd-networkd can set initial windows of routes from DHCP since systemd 255",
-				`the change of the route "default dev eth3"` + lasts + "for good, put its Gateway= into a [Route] section of " +
+				`the change of the route "default dev eth3"` + lasts + "to keep it, put its Gateway= into a [Route] section of " +
 					"/run/systemd/network/10-netplan-eth0.network, with InitialCongestionWindow=32 and InitialAdvertisedReceiveWindow=44",
 				`the change of the route "default dev eth0"` + there,
 				`the change of the route "default dev eth4"` + there,
