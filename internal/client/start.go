@@ -57,7 +57,21 @@ func (g *startGate) settled() bool {
 	return g.settledLocked()
 }
 
-func (g *startGate) settledLocked() bool { return g.most == 0 || g.known && g.syns >= gatedFrom }
+func (g *startGate) settledLocked() bool {
+	return g.most == 0 || g.known && (g.syns >= gatedFrom || g.fewLocked() < gatedFrom)
+}
+
+// fewLocked is how many data streams are enough to begin with: less than gatedFrom on a near path.
+func (g *startGate) fewLocked() int { return session.StartingStreams(g.least, g.most) }
+
+// roomLocked is how many data streams may send their first flights by now. SYNs that few streams
+// have sent say nothing about the line.
+func (g *startGate) roomLocked() int {
+	if g.known && g.syns < gatedFrom && g.settledLocked() {
+		return g.fewLocked()
+	}
+	return min(g.start.Streams(g.most), g.fewLocked())
+}
 
 // follow makes the gate follow the connection of a stream by the hooks of cfg and the check of the
 // server's key, which it returns. A data stream waits.
@@ -127,7 +141,7 @@ func (g *startGate) pass() (changed <-chan struct{}, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case g.passed < min(g.start.Streams(g.most), session.StartingStreams(g.least, g.most)):
+	case g.passed < g.roomLocked():
 		g.passed++
 		return nil, nil
 	case g.settledLocked() || g.syns >= gatedFrom && g.start.Rate() < surelyNarrow:
@@ -161,7 +175,7 @@ func (g *startGate) first(n int) int {
 func (g *startGate) bound(n int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.most == 0 || !g.settledLocked() {
+	if g.most == 0 || !g.known || g.syns < gatedFrom {
 		return n
 	}
 	if streams := g.start.Streams(g.most); streams < g.most {

@@ -31,6 +31,7 @@ type streamPool struct {
 	ctx    context.Context         // of the session
 	cancel context.CancelCauseFunc // ends it
 
+	join   func(id uint64) (transport.Conn, error) // connects a data stream, over the chosen transport
 	engine session.Engine
 	ready  chan struct{} // closed when engine is set
 
@@ -47,6 +48,7 @@ type streamPool struct {
 // no stream can be connected.
 func newStreamPool(ctx context.Context, cancel context.CancelCauseFunc, d *dialer, set *session.StreamSet) *streamPool {
 	p := &streamPool{dialer: d, set: set, ctx: ctx, cancel: cancel, ready: make(chan struct{})}
+	p.join = func(id uint64) (transport.Conn, error) { return d.join(ctx, id, d.cfg.Path) }
 	set.Removed = p.replace
 	return p
 }
@@ -147,7 +149,7 @@ func (p *streamPool) connect(id uint64) {
 	}
 	since := time.Now()
 	for wait := firstPause; ; wait = min(2*wait, longestPause) {
-		conn, err := p.join(p.ctx, id, p.cfg.Path)
+		conn, err := p.join(id)
 		if err == nil {
 			select {
 			case <-p.ready:
@@ -201,9 +203,9 @@ func (p *streamPool) giveUp() {
 
 // attach hands a connected stream to the engine.
 func (p *streamPool) attach(id uint64, conn transport.Conn) {
-	d := p.set.Add(id, conn, session.MaxStreams)
 	p.mu.Lock()
-	p.dialing--
+	d := p.set.Add(id, conn, session.MaxStreams)
+	p.dialing-- // in one step: nobody counts the stream twice
 	over := p.over
 	via := session.ProtocolOf(p.chosen().transport)
 	p.mu.Unlock()
