@@ -188,30 +188,39 @@ func (s *Scope) StatTarget(p string) (disk.Meta, error) {
 
 // List visits the entries in a folder. A client without the right to see them sees its own: where
 // it owns the series, snapshots and links; elsewhere, the series that it owns. Outside of its series
-// it can't tell a path that does not exist from one that holds nothing for it.
+// it can't tell a path that does not exist from one that holds nothing for it. After a listing that
+// lacks an entry, because that cannot be described, List fails.
 func (s *Scope) List(ctx context.Context, p string, visit func(disk.Meta) error) error {
 	if err := s.check(Names, p); err != nil {
 		if !s.rights.Has(identity.Append) || s.effects&Names == 0 {
 			return err
 		}
-		return s.listOwn(ctx, p, func(m disk.Meta) error {
-			at := path.Join(p, m.Path)
-			if w, err := s.folderPlace(at); err != nil || !w.owns(at) {
-				return nil
-			}
-			return visit(m)
-		})
+		return s.listOwn(ctx, p, visit)
 	}
 	hidden, err := s.hidden(p)
 	if err != nil {
 		return err
 	}
-	return s.tree.List(ctx, p, func(m disk.Meta) error {
+	lacks, err := s.list(ctx, p, hidden, visit)
+	return cmp.Or(err, lacks)
+}
+
+// list visits what is not hidden. lacks says why the first of the entries that it lacks cannot be
+// described.
+func (s *Scope) list(
+	ctx context.Context, p string, hidden func(entry string) bool, visit func(disk.Meta) error,
+) (lacks, err error) {
+	err = s.tree.List(ctx, p, func(m disk.Meta) error {
 		if hidden(path.Join(p, m.Path)) {
 			return nil
 		}
 		return visit(m)
+	}, func(name string, err error) {
+		if lacks == nil && !hidden(path.Join(p, name)) {
+			lacks = err
+		}
 	})
+	return lacks, err
 }
 
 // hidden returns which entries a client that may see names at p may still not see: in a series that
@@ -233,20 +242,24 @@ func (s *Scope) hidden(p string) (is func(entry string) bool, err error) {
 	}, nil
 }
 
-// listOwn is List that finds nothing rather than fail.
+// listOwn lists what this client owns. It finds nothing rather than say why a folder cannot be read.
 func (s *Scope) listOwn(ctx context.Context, p string, visit func(disk.Meta) error) error {
 	if err := disk.CheckPath(p); err != nil {
 		return err
 	}
 	var stop error
-	err := s.tree.List(ctx, p, func(m disk.Meta) error {
+	notOwn := func(entry string) bool {
+		w, err := s.folderPlace(entry)
+		return err != nil || !w.owns(entry)
+	}
+	lacks, err := s.list(ctx, p, notOwn, func(m disk.Meta) error {
 		stop = visit(m)
 		return stop
 	})
 	if stop != nil || ctx.Err() != nil {
 		return err
 	}
-	return nil
+	return lacks
 }
 
 // Walk visits the entry at p and everything below it that the client may see. In snapshots, files

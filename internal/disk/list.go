@@ -1,10 +1,17 @@
 package disk
 
-import "context"
+import (
+	"context"
+	"errors"
+	"io/fs"
+)
 
 // List visits the entry at path or, if that is a folder, the entries in it, sorted by name. It does
-// not descend, and skips entries that it cannot describe.
-func (t *Tree) List(ctx context.Context, path string, visit func(Meta) error) error {
+// not descend. It leaves out entries of kinds that it does not know. Each other entry that it cannot
+// describe goes to failed, with its name: whoever compares folders must not take it for missing.
+func (t *Tree) List(
+	ctx context.Context, path string, visit func(Meta) error, failed func(name string, err error),
+) error {
 	m, err := t.Stat(path)
 	if err != nil {
 		return err
@@ -32,7 +39,11 @@ func (t *Tree) List(ctx context.Context, path string, visit func(Meta) error) er
 			continue
 		}
 		m, err := f.describe(dir, name, name)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrUnsupportedKind) { // gone meanwhile, or unknown
+			continue
+		}
 		if err != nil {
+			failed(name, at("stat", childPath(path, name), err))
 			continue
 		}
 		if err := visit(m); err != nil {

@@ -58,7 +58,7 @@ func TestListLarge(t *testing.T) {
 		require.Equal(t, fmt.Sprintf("%s%04d", long, n), m.Path)
 		n++
 		return nil
-	}))
+	}, func(name string, err error) { t.Errorf("%s: %v", name, err) }))
 	require.Equal(t, files, n)
 }
 

@@ -89,7 +89,7 @@ func TestStatDescribesAll(t *testing.T) {
 	require.NoError(t, tree.List(t.Context(), ".", func(m Meta) error {
 		listed[m.Path] = m.Kind
 		return nil
-	}))
+	}, func(name string, err error) { t.Errorf("%s: %v", name, err) }))
 	require.Len(t, listed, len(want))
 	require.Equal(t, Socket, listed["socket"])
 }
