@@ -103,9 +103,10 @@ func (j *job) follow() (err error) {
 func (j *job) run(ctx context.Context) (*session.Report, error) {
 	for first := true; ; first = false {
 		if !first {
-			if err := j.renew(ctx); err != nil && !j.worthAnother(ctx, err) {
-				return j.outcome(ctx, err)
-			} else if err != nil {
+			if err := j.renew(ctx); err != nil {
+				if !j.worthAnother(ctx, err) {
+					return j.outcome(ctx, err)
+				}
 				j.wait(ctx, err)
 				j.tries++
 				continue

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// folderReader is a folder that somebody reads, entry by entry. It has a descriptor of its own, and it is
-// not in the cache: a walk comes by most folders once, and a folder of the cache takes more than
-// twice as many system calls. One goroutine uses it.
+// folderReader is a folder that somebody reads, entry by entry. It has a descriptor of its own, and
+// it is not in the cache: a walk comes by most folders once, and a folder of the cache takes more
+// than twice as many system calls. One goroutine uses it.
 type folderReader struct {
 	fd   int
 	path string // of the folder, in the tree

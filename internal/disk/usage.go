@@ -58,16 +58,17 @@ func (t *Tree) Usage(ctx context.Context) (bytes, entries int64, err error) {
 				note(name, err)
 			case info.IsDir(): // a snapshot that is not complete, or that is being removed
 				entries++
-				sub, err := f.list()
-				if err == nil {
-					defer sub.close()
-					sub, err = sub.enter(name, childPath(f.path, name))
-				}
+				above, err := f.list()
 				if err != nil {
 					note(name, err)
 					return
 				}
-				if err := w.content(sub); err != nil {
+				defer above.close()
+				sub, err := above.enter(name, childPath(f.path, name))
+				if err == nil {
+					err = w.content(sub)
+				}
+				if err != nil {
 					note(name, err)
 				}
 			case info.Mode().IsRegular() && strings.HasSuffix(name, partialSuffix) && !inUse(f.root, name):

@@ -28,7 +28,8 @@ import (
 var requestLabs = flag.Int("request-labs", 0, "labs for TestRequests, and as many with time to think; 0 skips it")
 
 // TestRequests: the whole matrix of requests has the figures of an independent program on the same
-// line, within 5 ms. Of several labs, the least median of a way counts: a busy machine only adds to it.
+// line, within 5 ms. Of several labs, the least median of a way counts: a busy machine only adds to
+// it.
 func TestRequests(t *testing.T) {
 	switch {
 	case os.Geteuid() != 0:

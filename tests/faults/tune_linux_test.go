@@ -20,7 +20,8 @@ import (
 
 var tuneLabs = flag.Int("tune-labs", 0, "labs of each kind for TestTune, and five times as many without a difference; 0 skips it")
 
-// tuneLabsAtOnce is how many experiments run at the same time. They wait for their lines most of the time.
+// tuneLabsAtOnce is how many experiments run at the same time. They wait for their lines most of
+// the time.
 const tuneLabsAtOnce = 3
 
 // tuned is what an experiment says of a setting, the best first.
@@ -71,7 +72,8 @@ func beats(ranked []tuned, better, worse string) bool {
 	return a < b && (ranked[a].Place == "faster" || ranked[b].Place == "slower")
 }
 
-// TestTune: an experiment finds what is known of a path, in 19 of 20 labs, and the profile that it saves is used.
+// TestTune: an experiment finds what is known of a path, in 19 of 20 labs, and the profile that it
+// saves is used.
 func TestTune(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to run programs as another user on a lab's hosts")

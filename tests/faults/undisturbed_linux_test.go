@@ -34,8 +34,8 @@ func labs(t *testing.T, n, atOnce int, try func(testing.TB) (count func())) {
 	})
 }
 
-// undisturbed calls try until this process did not stand still for that long meanwhile: what is measured
-// while it does says nothing, and neither does a failure.
+// undisturbed calls try until this process did not stand still for that long meanwhile: what is
+// measured while it does says nothing, and neither does a failure.
 func undisturbed(t *testing.T, long time.Duration, try func(testing.TB) (count func())) {
 	t.Helper()
 	for n := 1; ; n++ {

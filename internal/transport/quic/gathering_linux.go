@@ -62,7 +62,7 @@ func (g *gathering) wait(now, origin time.Time, far func() bool) time.Duration {
 	return gatherEvery - now.Sub(origin)%gatherEvery
 }
 
-// far tells whether there are any, and none is shorter than gatherRTT.
+// far tells whether there is any path, and none is shorter than gatherRTT.
 func (p *paths) far() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

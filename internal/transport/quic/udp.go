@@ -34,7 +34,7 @@ func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, 
 	return n, len(oob), err
 }
 
-// paths are those of a socket's connections.
+// paths knows the open connections of a socket, each of which has a path of its own.
 type paths struct {
 	mu    sync.Mutex // guards links
 	links map[*link]bool

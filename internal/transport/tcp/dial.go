@@ -108,8 +108,8 @@ func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, time
 	return conn.(*net.TCPConn), began.Add(time.Duration(sent.Load())), nil
 }
 
-// synOf returns when the SYN-ACK left to which the peer of a connection that just came answered: what
-// asked it to connect took time, too. It is began where the system does not know.
+// synOf returns when the SYN-ACK of a connection that just came left this host. It does not count
+// the time until the peer began to connect. Where the system does not know, it returns began.
 func synOf(tcp *net.TCPConn, began time.Time) time.Time {
 	if info, ok := InfoOf(tcp); ok && info.RTT > 0 {
 		return time.Now().Add(-info.RTT)
