@@ -182,31 +182,12 @@ func scp(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error
 }
 
 func serveSMB(ctx context.Context, s *stage) error {
-	var folders strings.Builder
-	for _, name := range []string{"lock directory", "state directory", "cache directory", "pid directory", "private dir", "ncalrpc dir"} {
-		dir := "conf/smb/" + strings.Fields(name)[0]
-		if err := s.Mkdir(dir); err != nil {
-			return err
-		}
-		fmt.Fprintf(&folders, "%s = %s\n", name, s.Abs(dir))
+	config, err := s.SMBConfig(smbPort, "conf/smb", "socket options = TCP_NODELAY")
+	if err != nil {
+		return err
 	}
 	c := hosts.Command{Host: s.receiver, Argv: []string{find("smbd"), "--foreground", "--no-process-group", "--debug-stdout", "--configfile=" + s.Abs("conf/smb.conf")}}
-	return s.configured(ctx, c, smbPort, "conf/smb.conf", fmt.Sprintf(`[global]
-server role = standalone server
-map to guest = Bad User
-guest account = nobody
-smb ports = %d
-disable netbios = yes
-load printers = no
-printing = bsd
-printcap name = /dev/null
-server signing = disabled
-socket options = TCP_NODELAY
-%s[in]
-path = %s
-read only = no
-guest ok = yes
-`, smbPort, folders.String(), s.Abs("in")))
+	return s.configured(ctx, c, smbPort, "conf/smb.conf", config)
 }
 
 func smb(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error) {

@@ -283,30 +283,11 @@ xferlog_enable=NO
 
 // serveSMB serves SMB without large writes: a client asks for each 64 KiB.
 func serveSMB(t testing.TB, s *scene) {
-	var folders strings.Builder
-	for _, name := range []string{"lock directory", "state directory", "cache directory", "pid directory", "private dir", "ncalrpc dir"} {
-		dir := "conf/" + strings.Fields(name)[0]
-		require.NoError(t, s.Mkdir(dir))
-		fmt.Fprintf(&folders, "%s = %s\n", name, s.Abs(dir))
-	}
 	smbd, err := exec.LookPath("smbd")
 	require.NoError(t, err)
-	s.begin(t, fmt.Sprintf(`[global]
-server role = standalone server
-map to guest = Bad User
-guest account = nobody
-smb ports = %d
-disable netbios = yes
-load printers = no
-printing = bsd
-printcap name = /dev/null
-server signing = disabled
-smb2 max credits = 1
-%s[in]
-path = %s
-read only = no
-guest ok = yes
-`, explainPort, folders.String(), s.Abs("in")), smbd, "--foreground", "--no-process-group", "--debug-stdout", "--configfile="+s.Abs("conf/server"))
+	config, err := s.SMBConfig(explainPort, "conf", "smb2 max credits = 1")
+	require.NoError(t, err)
+	s.begin(t, config, smbd, "--foreground", "--no-process-group", "--debug-stdout", "--configfile="+s.Abs("conf/server"))
 }
 
 // serveWith returns a server of one connection, on the right host.
