@@ -23,7 +23,8 @@ type Entry struct {
 	Owner, Group string // names, or numbers that have no name at the server; "" if unknown
 }
 
-// List returns the contents of a folder in a share, or one file, or the shares if u names none.
+// List returns the contents of a folder in a share, or one file, or the shares if u names none. With
+// an error it returns what it knows of them.
 func (c *Client) List(ctx context.Context, u session.URL) ([]Entry, error) {
 	l := listing{hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}}
 	err := l.run(ctx, c, u)
@@ -54,7 +55,6 @@ func (l *listing) run(ctx context.Context, c *Client, u session.URL) error {
 	for {
 		m, err := x.next()
 		if err != nil {
-			l.entries = nil
 			return err
 		}
 		switch m := m.(type) {

@@ -28,6 +28,9 @@ func (x *listing) serve(ctx context.Context) error {
 		list = x.listFolder
 	}
 	if err := list(ctx); err != nil {
+		if len(x.batch.Entries) > 0 { // the listing lacks only some
+			_ = x.flush()
+		}
 		return err
 	}
 	if err := x.flush(); err != nil {
