@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -10,11 +11,13 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +27,10 @@ import (
 	"lukechampine.com/blake3"
 )
 
-var watchFor = flag.Duration("watch-time", 12*time.Second, "how long programs write in TestWatch")
+var (
+	watchFor   = flag.Duration("watch-time", 12*time.Second, "how long programs write in TestWatch")
+	watchFiles = flag.Int("watch-files", 800, "paths of the files that they write")
+)
 
 // cutter passes TCP connections on to a server, and cuts them.
 type cutter struct {
@@ -32,8 +38,9 @@ type cutter struct {
 	to       string
 	all      sync.WaitGroup
 
-	mu   sync.Mutex // guards open
+	mu   sync.Mutex // guards what follows
 	open map[net.Conn]bool
+	away bool
 }
 
 func newCutter(t *testing.T, to string) *cutter {
@@ -65,6 +72,7 @@ func (c *cutter) pass(near net.Conn) {
 	}
 	defer far.Close()
 	c.mu.Lock()
+	away := c.away
 	c.open[near], c.open[far] = true, true
 	c.mu.Unlock()
 	defer func() {
@@ -73,6 +81,9 @@ func (c *cutter) pass(near net.Conn) {
 		delete(c.open, near)
 		delete(c.open, far)
 	}()
+	if away {
+		return
+	}
 	var back sync.WaitGroup
 	back.Go(func() {
 		_, _ = io.Copy(near, far)
@@ -83,23 +94,32 @@ func (c *cutter) pass(near net.Conn) {
 	back.Wait()
 }
 
-// cut closes all connections.
+// cut closes all connections. It also closes those that come until restore.
 func (c *cutter) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.away = true
 	for conn := range c.open {
 		_ = conn.Close()
 	}
 }
 
+func (c *cutter) restore() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away = false
+}
+
 // writer is a program that writes files below a folder of its own.
 type writer struct {
-	t    *testing.T
-	rng  *rand.Rand
-	dir  string
-	name string            // of its folder below dir
-	last map[string][]byte // the files that it has finished, by their paths below dir
-	n    int
+	t       *testing.T
+	rng     *rand.Rand
+	dir     string
+	name    string            // of its folder below dir
+	last    map[string]string // the seals of the files that it has finished, by their paths below dir
+	renamed map[string]bool   // seals of files that it has renamed
+	removed func(p, seal string)
+	n       int
 }
 
 // sealed returns content with its digest behind it, so that anybody can see that it is complete.
@@ -108,36 +128,51 @@ func sealed(content []byte) []byte {
 	return append(bytes.Clone(content), hex.EncodeToString(sum[:])...)
 }
 
-func isSealed(content []byte) bool {
+// sealOf returns the digest behind a content, "" if the content is not complete.
+func sealOf(content []byte) string {
 	n := len(content) - 64
-	return n >= 0 && bytes.Equal(sealed(content[:n]), content)
+	if n < 0 || !bytes.Equal(sealed(content[:n]), content) {
+		return ""
+	}
+	return string(content[n:])
 }
 
 func (w *writer) content() []byte {
-	size := w.rng.IntN(20_000)
-	if w.rng.IntN(10) == 0 {
-		size = w.rng.IntN(3 << 20)
+	size := 8 + w.rng.IntN(20_000)
+	if w.rng.IntN(30) == 0 {
+		size = 8 + w.rng.IntN(3<<20)
 	}
 	b := make([]byte, size)
-	_, _ = rand.NewChaCha8([32]byte{byte(w.rng.Uint32()), byte(w.n), byte(w.n >> 8)}).Read(b)
+	var s [32]byte
+	for i := range 4 {
+		binary.LittleEndian.PutUint64(s[8*i:], w.rng.Uint64())
+	}
+	_, _ = rand.NewChaCha8(s).Read(b)
 	return b
 }
 
 // pieces writes content in pieces. Between them, the file stays open.
 func (w *writer) pieces(f *os.File, content []byte) {
 	for len(content) > 0 {
-		n := min(len(content), 1+w.rng.IntN(1<<20))
+		n := min(len(content), 1+w.rng.IntN(min(2*len(content), 1<<20)))
 		_, err := f.Write(content[:n])
 		require.NoError(w.t, err)
 		content = content[n:]
-		time.Sleep(time.Duration(w.rng.IntN(30)) * time.Millisecond) // a program that is not in a hurry
+		pause := 30 * time.Millisecond // a program that is not in a hurry
+		if w.rng.IntN(50) == 0 {
+			pause = 2 * time.Second // longer than watch waits for a file that nobody has open
+		}
+		time.Sleep(time.Duration(w.rng.Int64N(int64(pause))))
 	}
 	require.NoError(w.t, f.Close())
 }
 
 func (w *writer) path() string {
-	return filepath.Join(w.name, fmt.Sprintf("%c", 'a'+w.rng.IntN(4)), fmt.Sprint(w.rng.IntN(400)))
+	return filepath.Join(w.name, fmt.Sprintf("%c", 'a'+w.rng.IntN(4)), fmt.Sprint(w.rng.IntN(*watchFiles/writers/4)))
 }
+
+// writers is the number of programs that write at the same time.
+const writers = 4
 
 // step creates, rewrites, appends to, replaces or renames a file. A file that the watcher has
 // removed meanwhile is left alone.
@@ -146,37 +181,53 @@ func (w *writer) step() {
 	p := w.path()
 	at := filepath.Join(w.dir, p)
 	require.NoError(w.t, os.MkdirAll(filepath.Dir(at), 0o700))
+	if seal := w.last[p]; seal != "" && isGone(w.dir, p) {
+		w.removed(p, seal)
+	}
 	switch w.rng.IntN(5) {
 	case 0, 1: // create or rewrite
 		content := sealed(w.content())
 		f, err := os.Create(at)
 		require.NoError(w.t, err)
 		w.pieces(f, content)
-		w.last[p] = content
+		w.last[p] = sealOf(content)
 	case 2:
-		f, err := os.OpenFile(at, os.O_WRONLY|os.O_APPEND, 0)
+		f, err := os.OpenFile(at, os.O_RDWR|os.O_APPEND, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			return
 		}
 		require.NoError(w.t, err)
-		old := w.last[p]
+		old, err := io.ReadAll(f)
+		require.NoError(w.t, err)
 		more := sealed(append(bytes.Clone(old), w.content()...))
 		w.pieces(f, more[len(old):])
-		w.last[p] = more
+		w.last[p] = sealOf(more)
 	case 3:
 		content := sealed(w.content())
 		temporary := filepath.Join(w.dir, w.name, ".part")
 		require.NoError(w.t, os.WriteFile(temporary, content, 0o600))
 		require.NoError(w.t, os.Rename(temporary, at))
-		w.last[p] = content
+		w.last[p] = sealOf(content)
 	case 4:
 		to := w.path()
 		require.NoError(w.t, os.MkdirAll(filepath.Dir(filepath.Join(w.dir, to)), 0o700))
 		if to != p && os.Rename(at, filepath.Join(w.dir, to)) == nil {
+			w.renamed[w.last[p]] = true
 			w.last[to] = w.last[p]
 			delete(w.last, p)
 		}
 	}
+}
+
+// isGone reports whether the watcher has removed a file. One that is about to be removed may come
+// back to its place meanwhile.
+func isGone(dir, p string) bool {
+	for _, at := range []string{p, filepath.Join(".fxfer-sent", p), p} {
+		if _, err := os.Lstat(filepath.Join(dir, at)); err == nil {
+			return false
+		}
+	}
+	return true
 }
 
 // queued is a line of `fxfer queue --json`.
@@ -200,43 +251,74 @@ func (h host) queue(t *testing.T) (sum queued, files []queued) {
 	return sum, files
 }
 
-// tornFiles looks at the files below a folder again and again until stop is closed. It returns the
-// paths of those that were not whole at any time, and how many versions it has read.
-func tornFiles(dir string, stop <-chan struct{}) (torn []string, read int) {
-	seen := map[string]fs.FileInfo{}
+// observed is a file as it was seen at the server.
+type observed struct {
+	info fs.FileInfo
+	seal string
+}
+
+// observer looks at the files below a folder of the server again and again.
+type observer struct {
+	seen  map[string]observed
+	torn  []string    // paths of files that were not complete
+	twice [][2]string // paths and seals of files that were replaced by the same content
+	read  int         // versions
+}
+
+func (o *observer) run(dir string, stop <-chan struct{}) {
+	o.seen = map[string]observed{}
 	for {
+		began := time.Now()
 		_ = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || strings.HasPrefix(d.Name(), ".fxfer-") {
-				return nil //nolint:nilerr // the server goes on meanwhile
+			if err == nil && !d.IsDir() && !strings.HasPrefix(d.Name(), ".fxfer-") {
+				o.look(p, d)
 			}
-			f, err := os.Open(p)
-			if err != nil {
-				return nil //nolint:nilerr // the same
-			}
-			defer f.Close()
-			info, err := f.Stat()
-			if old := seen[p]; err != nil || old != nil && os.SameFile(old, info) && old.ModTime().Equal(info.ModTime()) && old.Size() == info.Size() {
-				return nil //nolint:nilerr // the same
-			}
-			seen[p] = info
-			read++
-			if content, err := io.ReadAll(f); err == nil && !isSealed(content) {
-				torn = append(torn, p)
-			}
-			return nil
+			return nil // the server goes on meanwhile
 		})
 		select {
 		case <-stop:
-			return torn, read
-		case <-time.After(20 * time.Millisecond):
+			return
+		case <-time.After(20*time.Millisecond + 3*time.Since(began)):
 		}
 	}
 }
 
+func (o *observer) look(p string, d fs.DirEntry) {
+	old, known := o.seen[p]
+	same := func(info fs.FileInfo, err error) bool {
+		return err == nil && known && os.SameFile(old.info, info) && old.info.ModTime().Equal(info.ModTime()) && old.info.Size() == info.Size()
+	}
+	if same(d.Info()) {
+		return
+	}
+	f, err := os.Open(p)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || same(info, nil) {
+		return
+	}
+	content, err := io.ReadAll(f)
+	if err != nil {
+		return
+	}
+	seal := sealOf(content)
+	switch {
+	case seal == "":
+		o.torn = append(o.torn, p)
+	case known && seal == old.seal && !os.SameFile(old.info, info):
+		o.twice = append(o.twice, [2]string{p, seal})
+	}
+	o.seen[p] = observed{info, seal}
+	o.read++
+}
+
 // TestWatch lets programs create, grow, rewrite, replace and rename files while `fxfer watch`, the
 // server and the connection between them end again and again. In the end the server has the last
-// version of every file, and the queue is empty. Every file there is whole at any time. With --then
-// delete, all files are gone here, so none was removed before the server had it.
+// version of every file, and the queue is empty. Every file there is whole at any time, and none is
+// replaced by what it was already. With --then delete, a file that is gone here is at the server.
 func TestWatch(t *testing.T) {
 	for _, then := range []string{"keep", "delete"} {
 		t.Run(then, func(t *testing.T) {
@@ -250,8 +332,9 @@ func testWatch(t *testing.T, then string) {
 	t.Logf("-seed %d", *seed)
 	rng := rand.New(rand.NewPCG(*seed, uint64(len(then))))
 	left, right := host{t.TempDir()}, host{t.TempDir()}
-	dir, target := t.TempDir(), t.TempDir()
-	srv := right.serve(t, target, "127.0.0.1:0")
+	dir, share := t.TempDir(), t.TempDir()
+	target := filepath.Join(share, "in")
+	srv := right.serve(t, share, "127.0.0.1:0")
 	defer func() { srv.kill() }()
 	line := newCutter(t, srv.address())
 	require.NoError(t, left.command("ls", strings.Replace(srv.url, srv.address(), line.listener.Addr().String(), 1)).Run())
@@ -272,112 +355,122 @@ func testWatch(t *testing.T, then string) {
 		}
 	}()
 
-	var torn []string
-	versions, looked := 0, make(chan struct{})
+	var seen observer
+	looked := make(chan struct{})
 	var looking sync.WaitGroup
-	looking.Go(func() { torn, versions = tornFiles(filepath.Join(target, "in"), looked) })
+	looking.Go(func() { seen.run(target, looked) })
 	defer looking.Wait()
 	endLooking := sync.OnceFunc(func() { close(looked) })
 	defer endLooking()
 
-	var writers []*writer
+	var programs []*writer
 	var writing sync.WaitGroup
 	stop := time.Now().Add(*watchFor)
-	for i := range 4 {
-		w := &writer{t: t, rng: rand.New(rand.NewPCG(*seed, uint64(100+i))), dir: dir, name: fmt.Sprint("w", i), last: map[string][]byte{}}
-		writers = append(writers, w)
+	for i := range writers {
+		w := &writer{
+			t: t, rng: rand.New(rand.NewPCG(*seed, uint64(100+i))), dir: dir, name: fmt.Sprint("w", i),
+			last: map[string]string{}, renamed: map[string]bool{}, removed: func(p, seal string) {
+				content, err := os.ReadFile(filepath.Join(target, p))
+				if err != nil || sealOf(content) != seal || then == "keep" {
+					t.Errorf("%s was removed here before the server had it: %v", p, err)
+				}
+			},
+		}
+		programs = append(programs, w)
 		writing.Go(func() {
 			for time.Now().Before(stop) {
 				w.step()
 			}
 		})
 	}
+	defer writing.Wait()
+	// A pause is as likely to be short as long, so that some sessions end at once and others run for long.
+	pause := func() {
+		const shortest = 100 * time.Millisecond
+		longest := max(shortest, *watchFor/16)
+		time.Sleep(time.Duration(float64(shortest) * math.Pow(float64(longest)/float64(shortest), rng.Float64())))
+	}
 	ends := map[string]int{}
-	for time.Now().Before(stop) {
-		time.Sleep(time.Duration(rng.IntN(1500)) * time.Millisecond) // a random moment
+	for pause(); time.Now().Before(stop); pause() {
 		what := []string{"watcher", "server", "line"}[rng.IntN(3)]
 		ends[what]++
+		away := func() {
+			if rng.IntN(2) == 0 {
+				pause()
+			}
+		}
 		switch what {
 		case "watcher":
 			_ = watch.Process.Kill()
 			_ = watch.Wait()
+			away()
 			watch = start()
 		case "server":
 			srv.kill()
-			srv = right.serve(t, target, srv.address())
+			away()
+			srv = right.serve(t, share, srv.address())
 		case "line":
 			line.cut()
+			away()
+			line.restore()
 		}
 	}
 	writing.Wait()
-	last := map[string][]byte{}
+	last, renamed := map[string]string{}, map[string]bool{}
 	steps := 0
-	for _, w := range writers {
+	for _, w := range programs {
 		maps.Copy(last, w.last)
+		maps.Copy(renamed, w.renamed)
 		steps += w.n
 	}
-	for began := time.Now(); ; time.Sleep(200 * time.Millisecond) {
-		sum, _ := left.queue(t)
+	for began := time.Now(); ; time.Sleep(500 * time.Millisecond) {
+		sum, files := left.queue(t)
 		rest := regular(t, dir)
-		if sum.Arriving+sum.Waiting+sum.Sending == 0 && missing(rest, last) == 0 && (then == "keep" || len(rest) == 0) && queuedAll(t, left, rest) {
+		if sum.Arriving+sum.Waiting+sum.Sending == 0 && (then == "keep" || len(rest) == 0) && allThere(files, rest) {
+			require.Subset(t, slices.Collect(maps.Keys(last)), rest)
 			break
 		}
-		require.Less(t, time.Since(began), 4*time.Minute, "the queue does not become empty: %+v", sum)
+		require.Less(t, time.Since(began), 8*time.Minute, "the queue does not become empty: %+v", sum)
 	}
 	endLooking()
 	looking.Wait()
-	require.Empty(t, torn, "torn at the server")
-	there := regular(t, filepath.Join(target, "in"))
-	for p, content := range there {
+	require.Empty(t, seen.torn, "torn at the server")
+	require.Empty(t, slices.DeleteFunc(seen.twice, func(x [2]string) bool { return renamed[x[1]] }), "arrived twice")
+	there := regular(t, target)
+	for _, p := range there {
+		content, err := os.ReadFile(filepath.Join(target, p))
+		require.NoError(t, err)
 		partial := strings.HasPrefix(filepath.Base(p), ".fxfer-") // of a file that was renamed here, and never came again
-		require.True(t, partial || isSealed(content), "%s is torn at the server", p)
+		seal := sealOf(content)
+		require.True(t, partial || seal != "", "%s is torn at the server", p)
+		if want, ok := last[p]; ok {
+			require.Equal(t, want, seal, "%s: the server has another version", p)
+			delete(last, p)
+		}
 	}
-	for p, want := range last {
-		require.True(t, bytes.Equal(want, there[p]), "%s: the server has another version, of %d bytes instead of %d", p, len(there[p]), len(want))
-	}
-	t.Logf("%s: %d steps of 4 programs, %d files in the end, %d at the server, %d versions looked at there; ended: %v", then, steps, len(last), len(there), versions, ends)
+	require.Empty(t, last, "not at the server")
+	t.Logf("%s: %d steps of %d programs, %d files at the server, %d versions looked at there; ended: %v", then, steps, writers, len(there), seen.read, ends)
 }
 
-// regular returns the contents of the files below a folder.
-func regular(t *testing.T, dir string) map[string][]byte {
-	files := map[string][]byte{}
+// regular returns the paths of the files below a folder.
+func regular(t *testing.T, dir string) (files []string) {
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) || err == nil && d.IsDir() {
 			return nil
 		}
-		content, err := os.ReadFile(p)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
 		rel, _ := filepath.Rel(dir, p)
-		files[rel] = content
+		files = append(files, rel)
 		return err
 	})
 	require.NoError(t, err)
 	return files
 }
 
-// missing counts the files of have that are not in want.
-func missing(have, want map[string][]byte) (n int) {
-	for p := range have {
-		if _, ok := want[p]; !ok {
-			n++
-		}
-	}
-	return n
-}
-
-// queuedAll reports whether the watcher has seen the last version of all files that stay.
-func queuedAll(t *testing.T, h host, rest map[string][]byte) bool {
-	_, files := h.queue(t)
+// allThere reports whether a queue has all these files in state there.
+func allThere(queue []queued, files []string) bool {
 	there := map[string]bool{}
-	for _, f := range files {
+	for _, f := range queue {
 		there[f.Path] = f.State == "there"
 	}
-	for p := range rest {
-		if !there[p] {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(files, func(p string) bool { return !there[p] })
 }
