@@ -143,11 +143,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	present(st, put)
 	for _, q := range c.queues() {
-		fails := 0.0
-		if q.Error != "" {
-			fails = 1
-		}
-		put(&queueFails, fails, q.Share)
+		put(&queueFails, number(q.Error != ""), q.Share)
 		if q.Unread {
 			continue
 		}
