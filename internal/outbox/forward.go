@@ -253,12 +253,11 @@ func (x *forwarding) confirm(ctx context.Context, path string, until time.Time) 
 		return "", false, errReplaced
 	}
 	steady, sendable := sight{*version, time.Now()}, finds(root, path)
-	late := time.NewTimer(time.Until(until))
-	defer late.Stop()
+	changed, done := x.queue.follow(path)
+	defer done()
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
-		changed := x.queue.next()
 		f, err := x.queue.file(path)
 		if err != nil {
 			return "", false, err
@@ -289,11 +288,10 @@ func (x *forwarding) confirm(ctx context.Context, path string, until time.Time) 
 				return "", false, err
 			}
 		}
-		tick.Reset(pause)
+		tick.Reset(min(pause, time.Until(until)))
 		select {
 		case <-changed:
 		case <-tick.C: // another process changes the queue in silence
-		case <-late.C:
 		case <-x.stopped:
 			return state, false, nil
 		case <-ctx.Done():

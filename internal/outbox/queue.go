@@ -107,8 +107,8 @@ type Queue struct {
 	noSync bool       // tests need not survive a power cut
 	mu     sync.Mutex // held while the file is open: the lock on it would make this process poll
 
-	telling sync.Mutex // guards news
-	news    chan struct{}
+	following sync.Mutex                 // guards followers
+	followers map[string][]chan struct{} // by the path of the file that each follows
 }
 
 // OpenQueue returns the queue for a folder and a URL in fxfer's folder home. A new queue gets a file
@@ -139,8 +139,9 @@ func queuesIn(folder string) (all []*Queue, err error) {
 
 // change is a transaction that can write.
 type change struct {
-	tx   *bolt.Tx
-	made bool
+	tx    *bolt.Tx
+	made  bool
+	files []string // paths of the files that have changed
 }
 
 // update runs f in a transaction. It costs no write to the disk if f makes no change.
@@ -149,9 +150,10 @@ func (q *Queue) update(f func(*change) error) error {
 		return err
 	}
 	unmade := errors.New("nothing has changed")
+	var c *change
 	err := q.open(false, func(db *bolt.DB) error {
 		return db.Update(func(tx *bolt.Tx) error {
-			c := &change{tx: tx}
+			c = &change{tx: tx}
 			for _, name := range [][]byte{aboutBucket, filesBucket, pendingBucket, asideBucket} {
 				if tx.Bucket(name) != nil {
 					continue
@@ -174,27 +176,39 @@ func (q *Queue) update(f func(*change) error) error {
 		return nil
 	}
 	if err == nil {
-		q.tell()
+		q.signal(c.files)
 	}
 	return err
 }
 
-// next returns a channel that is closed by the next change that this process makes.
-func (q *Queue) next() <-chan struct{} {
-	q.telling.Lock()
-	defer q.telling.Unlock()
-	if q.news == nil {
-		q.news = make(chan struct{})
+// follow returns a channel that is signalled, until done is called, after this process has changed the
+// file at a path in the queue.
+func (q *Queue) follow(path string) (changed <-chan struct{}, done func()) {
+	c := make(chan struct{}, 1)
+	q.following.Lock()
+	defer q.following.Unlock()
+	if q.followers == nil {
+		q.followers = make(map[string][]chan struct{})
 	}
-	return q.news
+	q.followers[path] = append(q.followers[path], c)
+	return c, func() {
+		q.following.Lock()
+		defer q.following.Unlock()
+		left := slices.DeleteFunc(q.followers[path], func(x chan struct{}) bool { return x == c })
+		if q.followers[path] = left; len(left) == 0 {
+			delete(q.followers, path)
+		}
+	}
 }
 
-func (q *Queue) tell() {
-	q.telling.Lock()
-	defer q.telling.Unlock()
-	if q.news != nil {
-		close(q.news)
-		q.news = nil
+// signal signals those who follow one of these files.
+func (q *Queue) signal(paths []string) {
+	q.following.Lock()
+	defer q.following.Unlock()
+	for _, p := range paths {
+		for _, c := range q.followers[p] {
+			signal(c)
+		}
 	}
 }
 
@@ -263,6 +277,7 @@ func (c *change) file(path string) (f *File, err error) {
 
 // put stores a file, nil to forget it.
 func (c *change) put(path string, f *File) error {
+	c.files = append(c.files, path)
 	if f == nil {
 		return errors.Join(c.remove(filesBucket, path), c.remove(pendingBucket, path))
 	}

@@ -25,6 +25,27 @@ func queueFiles(t *testing.T, q *Queue, files map[string]File) {
 	}))
 }
 
+// TestFollow signals a change of a file to those who follow this file, and to nobody else.
+func TestFollow(t *testing.T) {
+	t.Parallel()
+	w, _ := newWatcher(t, t.TempDir(), Then{})
+	a, done := w.Queue.follow("a")
+	again, doneToo := w.Queue.follow("a")
+	defer doneToo()
+	b, doneB := w.Queue.follow("b")
+	defer doneB()
+	file := map[string]File{"a": {State: Waiting, Version: one}}
+	queueFiles(t, w.Queue, file)
+	require.Len(t, a, 1)
+	require.Len(t, again, 1)
+	require.Empty(t, b)
+	<-a
+	done()
+	queueFiles(t, w.Queue, file)
+	require.Empty(t, a)
+	require.Len(t, again, 1)
+}
+
 // TestTakeFails sends nothing of a batch that cannot be noted in the queue.
 func TestTakeFails(t *testing.T) {
 	t.Parallel()
