@@ -28,6 +28,17 @@ func newForwarding(t *testing.T) (all *Forwards, f Forward) {
 	return all, Forward{Share: "s", Dir: dir, URL: to, Settle: time.Hour, ConfirmWithin: time.Hour}
 }
 
+// newWaited returns the forwarding of a share with the file a, for which somebody may wait, with a
+// watcher that has begun and does not run, and a handle of the share's folder.
+func newWaited(t *testing.T) (x *forwarding, w *Watcher, root *os.Root) {
+	all, f := newForwarding(t)
+	x = &forwarding{Forward: f, queue: OpenQueue(all.opt.Home, f.Dir, "url"), urgent: newUrgent()}
+	w, root = newWatcher(t, f.Dir, Then{})
+	w.Queue, w.urgent, w.Settle = x.queue, x.urgent, f.Settle
+	require.NoError(t, w.begin())
+	return x, w, root
+}
+
 // TestSuccessor asks for a file while a reload replaces what sends it on: the successor confirms it.
 // Once all is closed, nothing is confirmed.
 func TestSuccessor(t *testing.T) {
@@ -98,11 +109,7 @@ func TestTakeover(t *testing.T) {
 // sends it at once. A scan that is older than the file does not forget it.
 func TestNoScan(t *testing.T) {
 	t.Parallel()
-	all, f := newForwarding(t)
-	x := &forwarding{Forward: f, queue: OpenQueue(all.opt.Home, f.Dir, "url"), urgent: newUrgent()}
-	w, root := newWatcher(t, f.Dir, Then{})
-	w.Queue, w.urgent, w.Settle = x.queue, x.urgent, f.Settle
-	require.NoError(t, w.begin())
+	x, w, root := newWaited(t)
 	early, err := scan(root, nil, "")
 	require.NoError(t, err)
 	delete(early.files, "a")
@@ -140,15 +147,11 @@ func TestConfirmReplaced(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			all, f := newForwarding(t)
-			x := &forwarding{Forward: f, queue: OpenQueue(all.opt.Home, f.Dir, "url"), urgent: newUrgent()}
-			w, _ := newWatcher(t, f.Dir, Then{})
-			w.Queue = x.queue
-			require.NoError(t, w.begin())
+			x, _, _ := newWaited(t)
 			failed := make(chan error, 1)
 			go func() {
 				<-x.urgent.queued
-				failed <- change(filepath.Join(f.Dir, "a"), x.queue)
+				failed <- change(filepath.Join(x.Dir, "a"), x.queue)
 			}()
 			state, _, err := x.confirm(t.Context(), "a", time.Now().Add(time.Hour))
 			require.NoError(t, <-failed)

@@ -106,6 +106,16 @@ func newWatcher(t *testing.T, dir string, then Then) (*Watcher, *os.Root) {
 	return w, root
 }
 
+// newThere is newWatcher of a folder with the file a, which is there since noon. at is its path.
+func newThere(t *testing.T, then Then) (w *Watcher, root *os.Root, at string) {
+	dir := t.TempDir()
+	at = filepath.Join(dir, "a")
+	require.NoError(t, os.WriteFile(at, nil, 0o600))
+	w, root = newWatcher(t, dir, then)
+	queueFiles(t, w.Queue, map[string]File{"a": {State: There, Version: *look(root, "a"), There: noon}})
+	return w, root, at
+}
+
 // noteAndSetAside does what a scan does with a file that is there.
 func (w *Watcher) noteAndSetAside(root *os.Root, p string, n note) error {
 	err := w.Queue.update(func(c *change) error { return c.write(asideBucket, p, n) })
@@ -199,12 +209,8 @@ func TestCheckMoveTo(t *testing.T) {
 // TestLinger leaves a file in its place for a while after it is there.
 func TestLinger(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	at := filepath.Join(dir, "a")
-	require.NoError(t, os.WriteFile(at, nil, 0o600))
-	w, root := newWatcher(t, dir, Then{Delete: true})
+	w, _, at := newThere(t, Then{Delete: true})
 	w.linger = 5 * time.Second
-	queueFiles(t, w.Queue, map[string]File{"a": {State: There, Version: *look(root, "a"), There: noon}})
 	again, err := w.scan(noon.Add(2*time.Second), make(chan struct{}, 1), nil)
 	require.NoError(t, err)
 	require.Equal(t, 3*time.Second, again)
@@ -237,12 +243,8 @@ func TestMoveOut(t *testing.T) {
 // TestEmptyAside leaves nothing aside when the watcher ends.
 func TestEmptyAside(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	at := filepath.Join(dir, "a")
-	require.NoError(t, os.WriteFile(at, nil, 0o600))
-	w, root := newWatcher(t, dir, Then{Delete: true})
+	w, root, _ := newThere(t, Then{Delete: true})
 	w.Settle = time.Hour
-	queueFiles(t, w.Queue, map[string]File{"a": {State: There, Version: *look(root, "a"), There: noon}})
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	ended := make(chan error, 1)
@@ -250,5 +252,5 @@ func TestEmptyAside(t *testing.T) {
 	require.Eventually(t, func() bool { return look(root, "a") == nil }, time.Minute, time.Millisecond)
 	end()
 	require.NoError(t, <-ended)
-	require.Empty(t, names(t, dir))
+	require.Empty(t, names(t, w.Dir))
 }
