@@ -328,6 +328,13 @@ func (f Forward) place() string {
 	return u.Redacted()
 }
 
+// Excludes reports whether only one of two shares can be sent on: they have one folder, and one queue
+// or one of them removes what the other one is to send.
+func (f Forward) Excludes(other Forward) bool {
+	same := IsInside(f.Dir, other.Dir) && IsInside(other.Dir, f.Dir)
+	return same && (f.place() == other.place() || f.Then.removes() || other.Then.removes())
+}
+
 // run watches until ctx ends. A server has nobody to ask, and its administrator may cure what is
 // wrong at any time: so it tries again after any error.
 func (x *forwarding) run(ctx context.Context, opt fxfer.Options, log *slog.Logger) {

@@ -186,6 +186,30 @@ func TestFinds(t *testing.T) {
 	require.False(t, finds(root, "/a"))
 }
 
+// TestExcludes: one folder is sent on to several places, unless files are removed, and once to each.
+func TestExcludes(t *testing.T) {
+	t.Parallel()
+	dir, other := t.TempDir(), t.TempDir()
+	forward := func(dir, url string, then Then) Forward {
+		u, err := fxfer.ParseURL(url)
+		require.NoError(t, err)
+		return Forward{Dir: dir, URL: u, Then: then}
+	}
+	x := forward(dir, "fxfer://nas/x", Then{})
+	for _, c := range []struct {
+		with Forward
+		want bool
+	}{
+		{forward(dir, "fxfer://nas/x/", Then{}), true}, {forward(dir, "fxfer://nas/y", Then{}), false},
+		{forward(dir, "fxfer://nas/y", Then{Delete: true}), true},
+		{forward(other, "fxfer://nas/x", Then{Delete: true}), false},
+		{forward(filepath.Dir(dir), "fxfer://nas/x", Then{Delete: true}), false},
+	} {
+		require.Equal(t, c.want, x.Excludes(c.with), c.with)
+		require.Equal(t, c.want, c.with.Excludes(x), c.with)
+	}
+}
+
 // TestCheckOther sends nothing on to a server with the same key, however that is known.
 func TestCheckOther(t *testing.T) {
 	t.Parallel()

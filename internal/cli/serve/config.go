@@ -238,7 +238,12 @@ func (r *serverReader) shares(n config.Node) {
 			}
 		}
 	}
-	for _, x := range r.f.forwards {
+	for i, x := range r.f.forwards {
+		for _, before := range r.f.forwards[:i] {
+			if x.Excludes(before) {
+				values[x.Share].Fault("forward: the share %q has the same folder, and only one of the two can be sent on like this", before.Share)
+			}
+		}
 		for _, s := range r.f.opt.Shares {
 			if to := x.Then.MoveTo; to != "" && outbox.IsInside(s.Dir, to) { // clients could make names there
 				values[x.Share].Fault("then: %s is inside of the share %q", to, s.Name)
