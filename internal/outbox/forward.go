@@ -18,7 +18,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Forward says where the files of a share go on to. Two of them are the same if they are equal.
+// Forward says where the files of a share are sent on to, and how. It can be compared with ==.
 type Forward struct {
 	Share     string
 	Dir       string // of the share, absolute
@@ -60,19 +60,19 @@ type forwarding struct {
 
 	listing sync.Mutex // guards the following
 	listed
-	until time.Time // it is as new as can be
-	fault string    // why there is no watcher
+	until time.Time // no newer list is made before
+	fault string    // why no watcher runs, "" if one does
 }
 
-// NewForwards returns one that sends nothing on yet. Clients have the options opt, and their home
-// folder has the queues. The caller closes it.
+// NewForwards returns a Forwards that sends nothing on yet. opt are the options of all its clients;
+// the queues are in opt.Home. The caller closes it.
 func NewForwards(opt fxfer.Options, log *slog.Logger) *Forwards {
 	return &Forwards{opt: opt, log: log, running: make(map[string]*forwarding)}
 }
 
-// Apply sends on what these say, and nothing else. What was said before goes on undisturbed. It
-// returns when the others have ended. A successor replaces its predecessor at once, so that no client
-// finds none, but begins when that has ended.
+// Apply replaces what is sent on by these, one for each share. A Forward that is equal to a present
+// one goes on undisturbed. Apply returns when the others have ended. Clients of a share whose Forward
+// has changed find the new one at once; it begins to send when the old one has ended.
 func (s *Forwards) Apply(all []Forward) {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -165,8 +165,8 @@ type listed struct {
 	cut    bool // there are more
 }
 
-// Bounds of look: what it returns is that old at most, or so many times as old as its making took;
-// and it has no more files.
+// Bounds of look. Its list is at most listFor old, or listShare times as long as it took to make,
+// and has at most maxListed files.
 const (
 	listFor   = 200 * time.Millisecond
 	listShare = 10
@@ -220,8 +220,8 @@ func statesOf(files []Listing, now time.Time) (all []fxfer.Forwarded, cut bool) 
 	return all, false
 }
 
-// Confirm implements fxfer.Forwarder. A file that somebody waits for is whole: a client has said so.
-// If another forwarding takes over, that one confirms.
+// Confirm implements fxfer.Forwarder. The file is whole: the client that waits for it has said so. If
+// another forwarding takes over meanwhile, that one confirms.
 func (x *forwarding) Confirm(ctx context.Context, path string) (state string, err error) {
 	late := time.Now().Add(x.ConfirmWithin)
 	for {
