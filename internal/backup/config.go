@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,6 +19,7 @@ import (
 	"github.com/fxfer/fxfer/internal/profile"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/internal/webhook"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -424,7 +424,7 @@ func notices(n config.Node) (all []Notice) {
 	for _, item := range n.Items() {
 		x := Notice{Timeout: defaultNoticeTime, On: []Event{EventFailure, EventAlarm, EventRecovered}}
 		o := item.Object("a notification",
-			config.Scalar("webhook", &x.Webhook, parseWebhook),
+			config.Scalar("webhook", &x.Webhook, webhook.Parse),
 			config.Scalar("command", &x.Command, parseCommand),
 			config.List("on", &x.On, oneOf(EventSuccess, EventFailure, EventPaused, EventAlarm, EventRecovered)),
 			config.Scalar("timeout", &x.Timeout, units.ParseTime),
@@ -543,12 +543,4 @@ func parseAllowed(s string) (int, error) {
 		err = fmt.Errorf("%d entries are too many: expected at most %d", n, fxfer.MaxAllowFailed)
 	}
 	return n, err
-}
-
-func parseWebhook(s string) (string, error) {
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return "", errors.New("expected a URL such as https://example.org/hook")
-	}
-	return s, nil
 }

@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/command"
+	"github.com/fxfer/fxfer/internal/webhook"
 )
 
 // message is the JSON that webhooks and commands get.
@@ -94,39 +91,5 @@ func (n *Notice) send(ctx context.Context, event Event, job, text string, body [
 	}
 	ctx, cancel := context.WithTimeout(ctx, n.Timeout)
 	defer cancel()
-	return n.post(ctx, body)
-}
-
-// webhooks sends requests and follows no redirects: headers and body are for the configured host
-// alone.
-var webhooks = http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-
-// post sends the body to the webhook. The URL is a secret, so errors say no more of it than the
-// host, and repeat nothing that the host said.
-func (n *Notice) post(ctx context.Context, body []byte) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, n.Webhook, bytes.NewReader(body))
-	if err != nil {
-		return errors.New("the webhook's URL is invalid")
-	}
-	request.Header.Set("Content-Type", "application/json")
-	for name, value := range n.Headers {
-		request.Header.Set(name, value)
-	}
-	host := request.URL.Host
-	response, err := webhooks.Do(request)
-	if whole := (*url.Error)(nil); errors.As(err, &whole) { // its text has the URL
-		err = whole.Err
-	}
-	if err != nil {
-		return fmt.Errorf("webhook at %s: %w", host, err)
-	}
-	defer response.Body.Close()
-	_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
-	switch code := response.StatusCode; {
-	case code >= http.StatusBadRequest:
-		return fmt.Errorf("webhook at %s: status %d %s", host, code, http.StatusText(code))
-	case code >= http.StatusMultipleChoices:
-		return fmt.Errorf("webhook at %s: it redirects (status %d), which is not followed: use the final URL", host, code)
-	}
-	return nil
+	return webhook.Post(ctx, n.Webhook, n.Headers, body)
 }
