@@ -3,6 +3,7 @@ package outbox
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/webhook"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -31,6 +33,13 @@ type Forward struct {
 	// ConfirmWithin is how long clients at doors wait until what they have sent is there; 0 is not at
 	// all.
 	ConfirmWithin time.Duration
+	Webhook       Webhook
+}
+
+// Webhook gets the news of files. The zero Webhook is none.
+type Webhook struct {
+	URL    string // of HTTP; it may be secret
+	Secret string // file with the token of the header Authorization, "" for none
 }
 
 // Forwards sends the files of shares on, in the process of their server. The methods are safe for
@@ -389,10 +398,50 @@ func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Log
 		Queue: x.queue, Dir: x.Dir, URL: x.place(), Settle: x.Settle, Then: x.Then, Log: log,
 		Send: SendWith(client, x.Dir, x.URL), urgent: x.urgent,
 	}
+	if x.Webhook.URL != "" {
+		w.Tell = x.Webhook.tell(x.Share, webhookWithin)
+	}
 	if x.ConfirmWithin > 0 { // clients go on with a file after the reply: they set its time, or rename it
 		w.linger = x.Settle
 	}
 	return w.Run(ctx)
+}
+
+// webhookWithin bounds each call of a webhook.
+const webhookWithin = 10 * time.Second
+
+// tell returns the Tell of the watcher of a share, each call of which takes at most so long.
+func (h Webhook) tell(share string, within time.Duration) func(context.Context, News) error {
+	host, _ := os.Hostname()
+	return func(ctx context.Context, n News) error {
+		headers := map[string]string{}
+		if h.Secret != "" {
+			token, err := webhook.Bearer(h.Secret) // each time: whoever replaces it needs no reload
+			if err != nil {
+				return fmt.Errorf("the webhook's secret: %w", err)
+			}
+			headers["Authorization"] = token
+		}
+		body, err := json.Marshal(struct {
+			News
+			Share string `json:"share"`
+			Host  string `json:"host"`
+			Text  string `json:"text"`
+		}{n, share, host, n.text(share, host)})
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(ctx, within)
+		defer cancel()
+		return webhook.Post(ctx, h.URL, headers, body)
+	}
+}
+
+func (n News) text(share, host string) string {
+	if n.Event == EventFailed {
+		return fmt.Sprintf("share %s on %s: %s cannot be sent on now: %s", share, host, n.Path, n.Error)
+	}
+	return fmt.Sprintf("share %s on %s: %s is at its destination", share, host, n.Path)
 }
 
 // checkOther returns an error if the server that a client takes for the one at a URL has this server's

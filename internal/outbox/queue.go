@@ -87,6 +87,7 @@ var (
 	filesBucket   = []byte("files")   // path → File
 	pendingBucket = []byte("pending") // paths of files in state Waiting or Sending
 	asideBucket   = []byte("aside")   // path → note of a file that is about to be removed
+	newsBucket    = []byte("news")    // number → News that nobody has heard yet
 )
 
 // queueWait is how long to wait for another process that has the file open. Each has it open for
@@ -154,7 +155,7 @@ func (q *Queue) update(f func(*change) error) error {
 	err := q.open(false, func(db *bolt.DB) error {
 		return db.Update(func(tx *bolt.Tx) error {
 			c = &change{tx: tx}
-			for _, name := range [][]byte{aboutBucket, filesBucket, pendingBucket, asideBucket} {
+			for _, name := range [][]byte{aboutBucket, filesBucket, pendingBucket, asideBucket, newsBucket} {
 				if tx.Bucket(name) != nil {
 					continue
 				}

@@ -33,8 +33,12 @@ type Watcher struct {
 	// paths several times; what came before does not count then. It returns nil if what the server
 	// has is durable, whatever the results say, and otherwise why the session failed as a whole.
 	Send func(ctx context.Context, paths iter.Seq[string], intact func(path string) bool, result func(Result)) error
+	// Tell tells somebody news, once or more often; nil tells nobody. After an error, Run calls it again
+	// later, also in another process, for a day. It does not hold up Send.
+	Tell func(context.Context, News) error
 	Log  *slog.Logger
 
+	news   chan struct{} // signalled when there are some
 	urgent urgent
 	linger time.Duration // for so long a file stays here once it is there, before Then
 
@@ -97,6 +101,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	wake, sent := make(chan struct{}, 1), make(chan struct{}, 1)
 	var sending sync.WaitGroup
 	sending.Go(func() { cancel(w.sendAll(ctx, wake, sent)) })
+	if w.Tell != nil {
+		sending.Go(func() { w.tellAll(ctx) })
+	}
 	err = w.scanAll(ctx, wake, sent)
 	cancel(err)
 	sending.Wait()
@@ -111,6 +118,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 // there if Then removes files from now on: the server may have lost them since.
 func (w *Watcher) begin() error {
 	w.steady, w.aside, w.kept, w.unread = map[string]sight{}, map[string]sight{}, map[string]kept{}, map[string]bool{}
+	w.news = make(chan struct{}, 1)
 	return w.Queue.update(func(c *change) error {
 		before, err := about(c.tx)
 		if err != nil {
@@ -119,6 +127,9 @@ func (w *Watcher) begin() error {
 		err = c.setAbout(func(a *About) { a.Dir, a.URL, a.Removes = w.Dir, w.URL, w.Then.removes() })
 		if err == nil && w.Then.removes() && !before.Removes {
 			err = compareAgain(c)
+		}
+		if err == nil && w.Tell == nil {
+			err = c.dropNews()
 		}
 		if err != nil {
 			return err
@@ -426,13 +437,18 @@ func (w *Watcher) sendAll(ctx context.Context, wake <-chan struct{}, sent chan<-
 		case w.isFinal(err):
 			return err
 		}
-		pause := min(time.Second<<min(failures, 10), maxBackoff)
-		pause = pause/2 + rand.N(pause)/2 //nolint:gosec // jitter
+		pause := pauseAfter(failures)
 		failures++
 		w.Log.Warn("trying again", "in", pause.Round(time.Millisecond), "error", err)
 		sleep(ctx, pause)
 	}
 	return nil
+}
+
+// pauseAfter returns how long to wait after so many failures in a row before the present one.
+func pauseAfter(failures int) time.Duration {
+	pause := min(time.Second<<min(failures, 10), maxBackoff)
+	return pause/2 + rand.N(pause)/2 //nolint:gosec // jitter
 }
 
 // isFinal reports whether waiting does not cure the error of a session: the URL or the trust in its
@@ -579,6 +595,7 @@ func (w *Watcher) store(batch map[string]Version, results map[string]Result, fai
 	}
 	defer root.Close()
 	now := time.Now()
+	defer signal(w.news)
 	return w.Queue.update(func(c *change) error {
 		for _, p := range slices.Sorted(maps.Keys(results)) {
 			old, err := c.file(p)
@@ -593,6 +610,9 @@ func (w *Watcher) store(batch map[string]Version, results map[string]Result, fai
 				return err
 			}
 			w.report(results[p], file)
+			if err := w.tellLater(c, p, file, now); err != nil {
+				return err
+			}
 		}
 		err := wait(c, func(p string) bool { _, ours := batch[p]; return ours })
 		if err != nil || stopped {
@@ -616,6 +636,22 @@ func (w *Watcher) report(r Result, f *File) {
 	case f != nil && f.Error != "":
 		w.Log.Warn("failed", "path", r.Path, "error", r.Err, "again", f.After.Format(time.TimeOnly))
 	}
+}
+
+// tellLater stores what Tell has to tell of a file, nil for one that is gone.
+func (w *Watcher) tellLater(c *change, p string, f *File, now time.Time) error {
+	if w.Tell == nil || f == nil {
+		return nil
+	}
+	n, tell := newsOf(p, f, now)
+	if !tell {
+		return nil
+	}
+	gaveWay, err := c.addNews(n)
+	if gaveWay {
+		w.Log.Warn("too much news that nobody hears: the oldest is given up")
+	}
+	return err
 }
 
 // changed returns a mark that differs after another process has changed the queue.

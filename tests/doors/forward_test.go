@@ -3,9 +3,11 @@ package doors
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -230,7 +232,7 @@ func TestConfirmEnds(t *testing.T) {
 }
 
 // TestConfirmRemote brings files to a server that sends them on: when the client has its reply, the
-// file is at the other one. While that is away, the reply says that the file waits.
+// file is at the other one, and the webhook hears of it. While that is away, the reply says that the file waits.
 func TestConfirmRemote(t *testing.T) {
 	t.Parallel()
 	home := t.TempDir()
@@ -251,11 +253,22 @@ func TestConfirmRemote(t *testing.T) {
 	to, err := fxfer.ParseURL("fxfer://" + centre.Addr().String() + "/inbox/branch")
 	require.NoError(t, err)
 
+	heard := make(chan outbox.News, 10)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var n outbox.News
+		if err := json.NewDecoder(r.Body).Decode(&n); err != nil {
+			http.Error(w, "", http.StatusBadRequest)
+			return
+		}
+		heard <- n
+	}))
+	defer hook.Close()
 	forwards := outbox.NewForwards(fxfer.Options{Home: home}, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	defer forwards.Close()
 	s := begin(t, func(o *fxfer.ServerOptions) { o.Forwarder = forwards.Of })
 	forward := outbox.Forward{
 		Share: "docs", Dir: s.share("docs"), URL: to, Pin: centre.Pin(), Settle: time.Hour, Then: outbox.Then{Delete: true}, ConfirmWithin: 5 * time.Minute,
+		Webhook: outbox.Webhook{URL: hook.URL},
 	}
 	forwards.Apply([]outbox.Forward{forward})
 	client, _ := s.dial(t, "anna")
@@ -272,6 +285,11 @@ func TestConfirmRemote(t *testing.T) {
 		data, err := send("page.pdf", size)
 		require.NoError(t, err)
 		requireFile(t, data, filepath.Join(inbox, "branch", "page.pdf"))
+		for n := (outbox.News{Bytes: -1}); n.Bytes != int64(size); { // it may hear of a file twice
+			n = <-heard
+			require.Equal(t, outbox.EventThere, n.Event)
+			require.Equal(t, "page.pdf", n.Path)
+		}
 	}
 
 	end()

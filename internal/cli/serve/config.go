@@ -22,6 +22,7 @@ import (
 	"github.com/fxfer/fxfer/internal/outbox"
 	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/internal/webhook"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -267,7 +268,9 @@ func (r *serverReader) forward(s fxfer.Share, n config.Node) *outbox.Forward {
 		config.Scalar("rate-limit", &x.RateLimit, option.ParseLimit),
 		config.Scalar("settle", &x.Settle, option.ParseSettle),
 		config.Scalar("then", &x.Then, func(s string) (outbox.Then, error) { return option.ParseThen(s, r.dir) }),
-		config.Scalar("url", &x.URL, parseForwardURL))
+		config.Scalar("url", &x.URL, parseForwardURL),
+		config.Scalar("webhook", &x.Webhook.URL, webhook.Parse),
+		config.Scalar("webhook-secret", &x.Webhook.Secret, r.secret))
 	if confirms {
 		x.ConfirmWithin = within
 	}
@@ -275,12 +278,23 @@ func (r *serverReader) forward(s fxfer.Share, n config.Node) *outbox.Forward {
 	case n.Faults() > before:
 	case o.Has("confirm-within") && !confirms:
 		o["confirm-within"].Key.Fault("confirm-within has no effect without confirm: remote")
+	case o.Has("webhook-secret") && x.Webhook.URL == "":
+		o["webhook-secret"].Key.Fault("webhook-secret has no effect without webhook")
 	case x.URL.Share == "":
 		n.Fault("forward of share %q has no URL: expected at least {url: fxfer://HOST/SHARE}", s.Name)
 	case option.CheckPin(x.Pin, x.URL) != nil:
 		n.Fault("%w", withoutHint(option.CheckPin(x.Pin, x.URL)))
 	}
 	return &x
+}
+
+// secret returns the file of a webhook's secret, if it has one.
+func (r *serverReader) secret(s string) (string, error) {
+	file, err := r.dir(s)
+	if err == nil {
+		_, err = webhook.Bearer(file)
+	}
+	return file, err
 }
 
 // Bounds of confirm-within. Clients give up themselves, and doors have deadlines of their own.

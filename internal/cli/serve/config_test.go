@@ -143,6 +143,8 @@ shares:
     #  then: keep              # or delete, or move:FOLDER, once a file is there
     #  confirm: remote         # clients at doors wait until their file is there; without it, not
     #  confirm-within: 30s     # they wait no longer than this
+    #  webhook: https://example.org/hook      # gets a POST for each file that is there; none
+    #  webhook-secret: /etc/fxfer/hook.token  # for its header Authorization: Bearer; none
   pub: {dir: /srv/pub, rights: ro}
 
 # Clients, besides those that "fxfer clients add" and "fxfer invite" admitted.

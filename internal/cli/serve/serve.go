@@ -520,6 +520,9 @@ func (f *serveFlags) folders() (read []fxfer.Folder) {
 		for _, dir := range x.Then.Writes(x.Dir) {
 			read = append(read, fxfer.Folder{Path: dir, Write: true})
 		}
+		if x.Webhook.Secret != "" {
+			read = append(read, fxfer.Folder{Path: filepath.Dir(x.Webhook.Secret)})
+		}
 	}
 	return read
 }

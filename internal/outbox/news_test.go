@@ -1,0 +1,218 @@
+package outbox
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNewsOf(t *testing.T) {
+	t.Parallel()
+	there := File{State: There, Version: Version{Size: 7}, Digest: "d"}
+	for _, c := range []struct {
+		path string
+		file File
+		want News
+	}{
+		{"a", there, News{Event: EventThere, At: noon, Path: "a", Bytes: 7, Digest: "d"}},
+		{"a\xff", there, News{Event: EventThere, At: noon, Path: "a\xff", Raw: []byte("a\xff"), Bytes: 7, Digest: "d"}},
+		{"a", File{State: Waiting, Error: "no", Tries: 1}, News{Event: EventFailed, At: noon, Path: "a", Error: "no"}},
+		{"a", File{State: Waiting, Error: "no", Tries: 2}, News{}},
+		{"a", File{State: Arriving}, News{}},
+	} {
+		n, tell := newsOf(c.path, &c.file, noon)
+		if require.Equal(t, c.want.Event != "", tell); tell {
+			require.Equal(t, c.want, n)
+		}
+	}
+}
+
+// addNews lets news about these paths wait.
+func addNews(t *testing.T, w *Watcher, at time.Time, paths ...string) (gaveWay bool) {
+	require.NoError(t, w.Queue.update(func(c *change) (err error) {
+		for _, p := range paths {
+			if gaveWay, err = c.addNews(News{Event: EventThere, At: at, Path: p}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	return gaveWay
+}
+
+// waiting returns the paths of the news that wait, from the one after a key on.
+func waiting(t *testing.T, w *Watcher, after []byte) (all []numbered, paths []string) {
+	all, err := w.Queue.news(after)
+	require.NoError(t, err)
+	for _, n := range all {
+		paths = append(paths, n.Path)
+	}
+	return all, paths
+}
+
+// TestTellSome keeps what somebody refuses, and tells the others before it tries that again. It gives
+// up what nobody wants to hear for a day.
+func TestTellSome(t *testing.T) {
+	t.Parallel()
+	w, _ := newWatcher(t, t.TempDir(), Then{})
+	var told []string
+	refused := errors.New("no")
+	w.Tell = func(_ context.Context, n News) error {
+		if n.Path == "b" {
+			return refused
+		}
+		told = append(told, n.Path)
+		return nil
+	}
+	addNews(t, w, time.Now().Add(-newsFor-time.Second), "old")
+	addNews(t, w, time.Now(), "a", "b", "c")
+	all, _ := waiting(t, w, nil)
+	done, err := w.tellSome(t.Context(), all)
+	require.Equal(t, 2, done)
+	require.ErrorIs(t, err, refused)
+	require.Equal(t, []string{"a"}, told)
+	all, paths := waiting(t, w, all[done].key)
+	require.Equal(t, []string{"c"}, paths)
+	done, err = w.tellSome(t.Context(), all)
+	require.NoError(t, err)
+	require.Equal(t, 1, done)
+	_, paths = waiting(t, w, all[0].key)
+	require.Equal(t, []string{"b"}, paths)
+
+	require.NoError(t, w.begin())
+	_, paths = waiting(t, w, nil)
+	require.Equal(t, []string{"b"}, paths, "the next process tells it")
+	w.Tell = nil
+	require.NoError(t, w.begin())
+	_, paths = waiting(t, w, nil)
+	require.Empty(t, paths, "nobody is to hear it any more")
+}
+
+// TestMaxNews gives up the oldest news if there are too many.
+func TestMaxNews(t *testing.T) {
+	t.Parallel()
+	w, _ := newWatcher(t, t.TempDir(), Then{})
+	require.False(t, addNews(t, w, noon, "first", "second"))
+	require.NoError(t, w.Queue.update(func(c *change) error {
+		c.made = true
+		return c.tx.Bucket(newsBucket).SetSequence(maxNews)
+	}))
+	require.True(t, addNews(t, w, noon, "third"))
+	_, paths := waiting(t, w, nil)
+	require.Equal(t, []string{"second", "third"}, paths)
+}
+
+// TestWebhook sends files while the webhook fails and hangs. When it is back, it hears of all, though it
+// refuses to hear of the first.
+func TestWebhook(t *testing.T) {
+	t.Parallel()
+	type message struct {
+		News
+		Share string `json:"share"`
+		Text  string `json:"text"`
+	}
+	heard, hangs, release := make(chan message, 100), make(chan struct{}), make(chan struct{})
+	calls := 0
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // one call at a time
+		var m message
+		err := json.NewDecoder(r.Body).Decode(&m)
+		switch calls++; {
+		case calls == 1:
+			http.Error(w, "", http.StatusServiceUnavailable)
+		case calls == 2:
+			close(hangs)
+			<-release
+			panic(http.ErrAbortHandler)
+		case m.Path == "0": // it refuses this one for good
+			http.Error(w, "", http.StatusBadRequest)
+		case err != nil || r.Method != http.MethodPost || r.Header.Get("Authorization") != "Bearer token":
+			http.Error(w, "", http.StatusBadRequest)
+		default:
+			heard <- m
+		}
+	}))
+	defer hook.Close()
+	secret := filepath.Join(t.TempDir(), "secret")
+	require.NoError(t, os.WriteFile(secret, []byte("token\n"), 0o600))
+
+	w, _ := newWatcher(t, t.TempDir(), Then{})
+	w.Settle = MinSettle
+	w.Tell = Webhook{URL: hook.URL, Secret: secret}.tell("scans", time.Hour)
+	w.Send = func(_ context.Context, paths iter.Seq[string], _ func(string) bool, result func(Result)) error {
+		for p := range paths {
+			r := Result{Path: p, Digest: "d"}
+			if p == "bad" {
+				r = Result{Path: p, Err: errors.New("permission denied")}
+			}
+			result(r)
+		}
+		return nil
+	}
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	ended := make(chan error, 1)
+	go func() { ended <- w.Run(ctx) }()
+	write := func(name string) { require.NoError(t, os.WriteFile(filepath.Join(w.Dir, name), []byte("page"), 0o600)) }
+	for _, name := range []string{"0", "a", "bad"} {
+		write(name)
+	}
+	<-hangs
+	changed, done := w.Queue.follow("late")
+	defer done()
+	write("late")
+	for f := (*File)(nil); f == nil || f.State != There; {
+		<-changed // the webhook still hangs
+		var err error
+		f, err = w.Queue.file("late")
+		require.NoError(t, err)
+	}
+	close(release)
+	got := map[string]message{}
+	for len(got) < 3 {
+		m := <-heard
+		got[m.Path] = m
+	}
+	for path, text := range map[string]string{"a": "is at its destination", "late": "is at its destination", "bad": "permission denied"} {
+		m := got[path]
+		require.Equal(t, "scans", m.Share)
+		require.EqualValues(t, 4, m.Bytes)
+		require.NotZero(t, m.At)
+		require.Contains(t, m.Text, text)
+		if path == "bad" {
+			require.Equal(t, EventFailed, m.Event)
+		} else {
+			require.Equal(t, EventThere, m.Event)
+			require.Equal(t, "d", m.Digest)
+		}
+	}
+	end()
+	require.NoError(t, <-ended)
+}
+
+// TestWebhookDeadline ends a call of a webhook that never answers, and does not send its secret if that
+// cannot be read.
+func TestWebhookDeadline(t *testing.T) {
+	t.Parallel()
+	calls := 0
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		calls++
+		_, _ = io.Copy(io.Discard, r.Body) // only then does the server see the client leave
+		<-r.Context().Done()
+	}))
+	err := Webhook{URL: hook.URL, Secret: filepath.Join(t.TempDir(), "missing")}.tell("s", time.Hour)(t.Context(), News{})
+	require.ErrorIs(t, err, os.ErrNotExist)
+	err = Webhook{URL: hook.URL}.tell("s", time.Second)(t.Context(), News{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	hook.Close()
+	require.LessOrEqual(t, calls, 1)
+}
