@@ -105,7 +105,7 @@ const exampleMappings = `# Doors for clients of older protocols; none is open by
 #  ftp:
 #    listen: ":2121"              # TLS when the client asks for it
 #    implicit-tls: ":990"         # TLS from the first byte
-#    passive-ports: 50000-50099   # for data connections; 32 that the system chooses
+#    passive-ports: 50000-50099   # for data connections; 64 that the system chooses
 #    public-address: 192.0.2.7    # that PASV names, behind NAT
 #    without-tls: [192.0.2.0/24]  # clients that need no TLS; nobody
 #    active: false                # true connects to clients (PORT, EPRT)
