@@ -1,11 +1,9 @@
 package ftp
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -120,90 +118,84 @@ func (l *lease) port() uint16 {
 	return uint16(l.ports.listeners[l.place.port].Addr().(*net.TCPAddr).Port)
 }
 
-// open implements opener. Others may have the client's address, behind NAT. The connection that
-// resumes the TLS session of the control connection is the client's, because nobody else can do that.
-// Many clients do not. So one that does not is taken as well, but only if it has come alone.
-func (l *lease) open(ctx context.Context, cfg *tls.Config, patience time.Duration) (taken *dataConn, err error) {
+// open implements opener.
+func (l *lease) open(ctx context.Context, cfg *tls.Config, patience time.Duration) (*dataConn, error) {
 	if !l.end.Stop() {
 		return nil, errNoConnection
 	}
 	defer l.close()
-	type result struct {
-		d   *dataConn
-		err error
-	}
-	results := make(chan result, maxComing)
-	came, under := 0, 0 // connections, and those of them that begin TLS
-	var alone *dataConn // that does not resume, until patience has waited
-	var waited <-chan time.Time
-	var failed error
-	refuse := func() error {
-		switch {
-		case came == 0:
-			return errNoConnection
-		case came > 1:
-			return errWhose
-		}
-		return cmp.Or(failed, fmt.Errorf("TLS on the data connection: %w", ctx.Err()))
-	}
-	begin, leave := context.WithCancel(ctx)
-	var begins sync.WaitGroup
-	defer func() {
-		leave()
-		begins.Wait()
-		close(results)
-		for r := range results {
-			r.d.drop()
-		}
-		if alone != taken {
-			alone.drop()
-		}
-	}()
-	for {
-		more := l.conns
-		if came == maxComing {
-			more = nil
-		}
-		select {
-		case c := <-more:
-			came++
-			under++
-			begins.Go(func() {
-				d, err := newDataConn(begin, c, cfg)
-				results <- result{d, err}
-			})
-		case r := <-results:
-			under--
-			switch {
-			case r.err != nil:
-				failed = r.err
-			case r.d.resumes():
-				return r.d, nil
-			default:
-				alone, waited = r.d, time.After(patience)
-			}
-		case <-waited:
-			if len(l.conns) == 0 {
-				return alone, nil
-			}
-		case <-ctx.Done():
-			return nil, refuse()
-		}
-		if came > 1 {
-			alone.drop()
-			alone, waited = nil, nil
-		}
-		if came > 0 && under == 0 && alone == nil {
-			return nil, refuse()
-		}
+	select {
+	case c := <-l.conns:
+		return l.choose(ctx, c, cfg, patience)
+	case <-ctx.Done():
+		return nil, errNoConnection
 	}
 }
 
-// drop resets a data connection, or does nothing if d is nil.
-func (d *dataConn) drop() {
-	if d != nil {
-		d.reset()
+// choose returns the client's connection: the first one, or one that comes meanwhile. Others may have
+// the client's address, behind NAT. The connection that resumes the TLS session of the control
+// connection is the client's, because nobody else can do that. Many clients do not. So one that does
+// not is taken as well, but only if no other one comes within patience.
+func (l *lease) choose(ctx context.Context, first net.Conn, cfg *tls.Config, patience time.Duration) (*dataConn, error) {
+	ctx, leave := context.WithCancel(ctx)
+	alone, crowd := context.WithCancel(ctx) // until a second connection comes
+	type candidate struct {
+		d   *dataConn
+		err error
 	}
+	ready := make(chan candidate, maxComing)
+	came, pending := 0, 0 // connections, and those of them that are not ready
+	var begins sync.WaitGroup
+	begin := func(c net.Conn) {
+		if came++; came > 1 {
+			crowd()
+		}
+		pending++
+		begins.Go(func() {
+			d, err := newDataConn(ctx, c, cfg)
+			if err == nil && !d.resumes() {
+				select {
+				case <-time.After(patience):
+				case <-alone.Done():
+				}
+			}
+			ready <- candidate{d, err}
+		})
+	}
+	defer func() {
+		leave()
+		begins.Wait()
+		close(ready)
+		for c := range ready {
+			if c.err == nil {
+				c.d.reset()
+			}
+		}
+	}()
+	var failed error
+	begin(first)
+	for more := l.conns; pending+len(more) > 0; {
+		select {
+		case c := <-more:
+			if begin(c); came == maxComing {
+				more = nil
+			}
+		case c := <-ready:
+			pending--
+			switch {
+			case c.err != nil:
+				failed = c.err
+			case c.d.resumes(), came == 1 && len(more) == 0:
+				return c.d, nil
+			default:
+				c.d.reset()
+			}
+		}
+	}
+	if came > 1 {
+		return nil, errWhose
+	}
+	return nil, failed
 }
 
 // close gives the port back, with connections that nobody has taken.
