@@ -12,7 +12,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -178,15 +177,17 @@ func TestGivesUp(t *testing.T) {
 				time.Sleep(x.gap)
 				_ = there.Close()
 			})
-			var moved atomic.Int64
 			var why error
-			_ = c.transfer("receiving", &moved, func(_ context.Context, d *dataConn) error {
-				_, err := io.ReadAll(d)
-				return cmp.Or(err, d.whole(io.EOF))
-			}, func(err error) error {
-				why = err
-				return err
-			}, nil)
+			_ = c.transfer(&transfer{
+				move: func(_ context.Context, d *dataConn) error {
+					_, err := io.ReadAll(d)
+					return cmp.Or(err, d.whole(io.EOF))
+				},
+				finish: func(err error) error {
+					why = err
+					return err
+				},
+			})
 			require.Equal(t, x.whole, why == nil, "%+v: %v", x, why)
 			close(c.want)
 			_ = here.Close()

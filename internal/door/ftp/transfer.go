@@ -42,29 +42,42 @@ func (x *control) mayTransfer() (ok bool, err error) {
 	return true, nil
 }
 
-// transfer moves data over the data connection that was prepared: move does that, and its errors
-// are a dataError or of files. finish decides about what has come, and confirm then waits until the
-// client may know of it; they are nil for nothing.
-func (x *control) transfer(what string, moved *atomic.Int64, move func(ctx context.Context, d *dataConn) error, finish func(error) error, confirm func(ctx context.Context) error) error {
-	status := func() string { return fmt.Sprintf("%d bytes have passed", moved.Load()) }
-	err, ended := x.exchange(what, status, move, finish)
-	if err == nil && confirm != nil {
-		err, ended = x.during(status, confirm)
+// transfer is one use of a data connection.
+type transfer struct {
+	what  string       // that the client reads when it begins
+	moved atomic.Int64 // bytes
+	// move moves the data. Its errors are a dataError or of files.
+	move func(ctx context.Context, d *dataConn) error
+	// finish decides about what has come, and confirm then waits until the client may know of it.
+	// They are nil where nothing comes.
+	finish  func(error) error
+	confirm func(ctx context.Context) error
+}
+
+func (t *transfer) status() string { return fmt.Sprintf("%d bytes have passed", t.moved.Load()) }
+
+// settle lets finish decide, and returns why the transfer has failed, or nil.
+func (t *transfer) settle(err error) error {
+	if t.finish != nil {
+		err = t.finish(err)
+	}
+	return err
+}
+
+// transfer moves data over the data connection that was prepared, and replies.
+func (x *control) transfer(t *transfer) error {
+	err, ended := x.exchange(t)
+	if err == nil && t.confirm != nil {
+		err, ended = x.during(t.status, t.confirm)
 	}
 	if ended != nil {
 		return ended
 	}
-	return x.transferred(err, moved.Load())
+	return x.transferred(err, t.moved.Load())
 }
 
 // exchange is the part of transfer that takes a data connection. It returns what during does.
-func (x *control) exchange(what string, status func() string, move func(ctx context.Context, d *dataConn) error, finish func(error) error) (err, ended error) {
-	settle := func(err error) error {
-		if finish != nil {
-			err = finish(err)
-		}
-		return err
-	}
+func (x *control) exchange(t *transfer) (err, ended error) {
 	var cfg *tls.Config
 	var patience time.Duration // none without TLS, where nobody can prove anything
 	if x.protect {
@@ -75,36 +88,34 @@ func (x *control) exchange(what string, status func() string, move func(ctx cont
 	defer open.close()
 	release := x.door.opt.Place(x.raw.RemoteAddr())
 	if release == nil {
-		_ = settle(errFull)
-		return errFull, nil
+		return t.settle(errFull), nil
 	}
 	defer release()
-	if err := x.reply(150, "%s", what); err != nil {
-		_ = settle(err)
-		return err, err
+	if err := x.reply(150, "%s", t.what); err != nil {
+		return t.settle(err), err
 	}
-	err, ended = x.during(status, func(ctx context.Context) error {
+	err, ended = x.during(t.status, func(ctx context.Context) error {
 		d, err := openData(ctx, open, cfg, patience)
 		if err != nil {
 			return dataError{err}
 		}
 		defer context.AfterFunc(ctx, d.reset)()
-		if err = move(ctx, d); err == nil {
+		if err = t.move(ctx, d); err == nil {
 			err = context.Cause(ctx)
 		}
 		if err != nil {
 			d.reset()
 			return err
 		}
-		if err := d.finish(); err != nil && finish == nil {
+		if err := d.finish(); err != nil && t.finish == nil {
 			return dataError{err}
 		}
 		return nil
 	})
-	if err == nil && finish != nil {
-		err, ended = x.stays(status)
+	if err == nil && t.finish != nil {
+		err, ended = x.stays(t.status)
 	}
-	return settle(err), ended
+	return t.settle(err), ended
 }
 
 // transferred replies how a transfer has ended.
@@ -118,12 +129,8 @@ func (x *control) transferred(err error, moved int64) error {
 			return err
 		}
 		return x.reply(226, "ABOR is done")
-	case errors.Is(err, errFull):
-		return x.reply(425, "%v", errFull)
-	case errors.Is(err, errNoConnection):
-		return x.reply(425, "%v", errNoConnection)
-	case errors.Is(err, errWhose):
-		return x.reply(425, "%v", errWhose)
+	case errors.Is(err, errFull), errors.Is(err, errNoConnection), errors.Is(err, errWhose):
+		return x.reply(425, "%v", err)
 	case errors.As(err, &data):
 		_, text := door.FaultOf(data.error)
 		return x.reply(426, "%s", text)
@@ -146,14 +153,14 @@ func (x *control) retr(arg string) error {
 	if off > size {
 		return x.reply(554, "the file has only %d bytes", size)
 	}
-	var moved atomic.Int64
-	return x.transfer(fmt.Sprintf("sending %d bytes", size-off), &moved, func(ctx context.Context, d *dataConn) error {
+	t := &transfer{what: fmt.Sprintf("sending %d bytes", size-off)}
+	t.move = func(ctx context.Context, d *dataConn) error {
 		to := io.Writer(d)
 		if x.ascii {
 			to = toLines{d}
 		}
 		err := each(ctx, f, off, func(b []byte) error {
-			moved.Add(int64(len(b)))
+			t.moved.Add(int64(len(b)))
 			if _, err := to.Write(b); err != nil {
 				return dataError{err}
 			}
@@ -161,7 +168,8 @@ func (x *control) retr(arg string) error {
 		})
 		f.Fail(cmp.Or(context.Cause(ctx), err))
 		return err
-	}, nil, nil)
+	}
+	return x.transfer(t)
 }
 
 // each visits the bytes of a file from an offset on. A file that becomes shorter meanwhile is an
@@ -262,22 +270,24 @@ func (x *control) store(p string, c door.Creation, what string) error {
 	if x.ascii || off > 0 {
 		announced = -1 // nobody says of what it is the size
 	}
-	var moved atomic.Int64
-	return x.transfer(what, &moved, func(_ context.Context, d *dataConn) error {
+	t := &transfer{what: what, confirm: u.Confirm}
+	t.move = func(_ context.Context, d *dataConn) error {
 		from := io.Reader(d)
 		if x.ascii {
 			from = &fromLines{from: bufio.NewReader(d)}
 		}
-		return receive(d, from, u, off, &moved)
-	}, func(err error) error {
-		if err == nil && moved.Load() < announced {
-			err = dataError{fmt.Errorf("%d bytes have come, and ALLO has announced %d", moved.Load(), announced)}
+		return receive(d, from, u, off, &t.moved)
+	}
+	t.finish = func(err error) error {
+		if moved := t.moved.Load(); err == nil && moved < announced {
+			err = dataError{fmt.Errorf("%d bytes have come, and ALLO has announced %d", moved, announced)}
 		}
 		if err != nil {
 			return u.Abort(err)
 		}
 		return u.Close()
-	}, u.Confirm)
+	}
+	return x.transfer(t)
 }
 
 // receive writes what comes to a file, from an offset on, until the data connection ends as the
@@ -333,11 +343,11 @@ func (f *fromLines) Read(b []byte) (n int, err error) {
 
 // send sends lines over the data connection.
 func (x *control) send(visit func(print func(line string) error) error) error {
-	var moved atomic.Int64
-	return x.transfer("sending a list", &moved, func(_ context.Context, d *dataConn) error {
+	t := &transfer{what: "sending a list"}
+	t.move = func(_ context.Context, d *dataConn) error {
 		w := bufio.NewWriterSize(d, bufferSize)
 		err := visit(func(line string) error {
-			moved.Add(int64(len(line)) + 2)
+			t.moved.Add(int64(len(line)) + 2)
 			if _, err := w.WriteString(line + "\r\n"); err != nil {
 				return dataError{err}
 			}
@@ -350,7 +360,8 @@ func (x *control) send(visit func(print func(line string) error) error) error {
 			return dataError{err}
 		}
 		return nil
-	}, nil, nil)
+	}
+	return x.transfer(t)
 }
 
 // sendNamed sends a line for each entry that an argument names.
