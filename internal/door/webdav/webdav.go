@@ -215,9 +215,13 @@ func (x *connection) serve(a *answer, r *http.Request, v *visit) {
 	}
 	(&webdav.Handler{FileSystem: q, LockSystem: q.locks()}).ServeHTTP(a, r)
 	if r.Method == "PROPFIND" && a.status == http.StatusMultiStatus && q.fault != nil {
-		panic(http.ErrAbortHandler) // the library has left out what failed, and the list must not look whole
+		cutOff() // the library has left out what failed
 	}
 }
+
+// cutOff ends a connection in the middle of a list, which must not look whole. This panic is how
+// net/http does that: it recovers from it without a log, and closes the connection.
+func cutOff() { panic(http.ErrAbortHandler) }
 
 // body is the body of a request, whose client has to send something from time to time.
 type body struct {
@@ -270,8 +274,8 @@ func (a *answer) WriteHeader(status int) {
 		a.begins()
 	}
 	switch {
-	case a.status != 0: // an error in the middle of a list, which must not look whole
-		panic(http.ErrAbortHandler)
+	case a.status != 0: // an error in the middle of a list
+		cutOff()
 	case status < http.StatusBadRequest:
 		if status == http.StatusCreated && a.request.replaces {
 			status = http.StatusNoContent
