@@ -267,7 +267,7 @@ func TestConfirmRemote(t *testing.T) {
 	defer forwards.Close()
 	s := begin(t, func(o *fxfer.ServerOptions) { o.Forwarder = forwards.Of })
 	forward := outbox.Forward{
-		Share: "docs", Dir: s.share("docs"), URL: to, Pin: centre.Pin(), Settle: time.Hour, Then: outbox.Then{Delete: true}, ConfirmWithin: 5 * time.Minute,
+		Share: "docs", Dir: s.share("docs"), URL: to, Pin: centre.Pin(), Settle: time.Hour, Then: outbox.Then{Delete: true}, ConfirmWithin: patience,
 		Webhook: outbox.Webhook{URL: hook.URL},
 	}
 	forwards.Apply([]outbox.Forward{forward})

@@ -396,7 +396,7 @@ func TestAbortedFTP(t *testing.T) {
 		requireFile(t, old, s.share("docs/there"))
 		_ = x.conn.Close()
 	}
-	require.Eventually(t, func() bool { return len(names(t, s.share("docs"))) == 1 }, time.Minute, 10*time.Millisecond, "partial files stay")
+	require.Eventually(t, func() bool { return len(names(t, s.share("docs"))) == 1 }, patience, 10*time.Millisecond, "partial files stay")
 
 	// Nothing shows before the end, and all of it does then.
 	for _, secure := range []bool{true, false} {

@@ -185,7 +185,7 @@ func arrives(t *testing.T, want []byte, path string) {
 	require.Eventually(t, func() bool {
 		have, err := os.ReadFile(path)
 		return err == nil && bytes.Equal(want, have)
-	}, 20*time.Second, 10*time.Millisecond, path)
+	}, patience, 10*time.Millisecond, path)
 }
 
 // names returns all entries below a folder.

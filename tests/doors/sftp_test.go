@@ -117,7 +117,7 @@ func TestSSHFS(t *testing.T) {
 		_ = c.Wait()
 	})
 	require.NoError(t, os.Mkdir(s.share("docs/there"), 0o700))
-	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(at, "there")); return err == nil }, 20*time.Second, 20*time.Millisecond)
+	require.Eventually(t, func() bool { _, err := os.Stat(filepath.Join(at, "there")); return err == nil }, patience, 20*time.Millisecond)
 
 	require.NoError(t, os.Mkdir(filepath.Join(at, "there", "made"), 0o700))
 	s.many(t, "docs/many")
@@ -290,7 +290,7 @@ func TestAbortedSFTP(t *testing.T) {
 		require.ErrorIs(t, err, fs.ErrNotExist)
 		requireFile(t, old, s.share("docs/there"))
 	}
-	require.Eventually(t, func() bool { return len(names(t, s.share("docs"))) == 1 }, 20*time.Second, 10*time.Millisecond, "partial files stay")
+	require.Eventually(t, func() bool { return len(names(t, s.share("docs"))) == 1 }, patience, 10*time.Millisecond, "partial files stay")
 	c, _ := s.dial(t, "anna")
 	f, err := c.Create("/docs/new")
 	require.NoError(t, err)
@@ -489,7 +489,7 @@ func TestLeavingSFTP(t *testing.T) {
 	}
 	require.Equal(t, 1, s.Status().Sessions)
 	require.NoError(t, conn.Close())
-	require.Eventually(t, func() bool { return s.Status().Sessions == 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return s.Status().Sessions == 0 }, patience, 10*time.Millisecond)
 	require.Empty(t, names(t, s.share("docs")))
 }
 
@@ -540,7 +540,7 @@ func TestLogins(t *testing.T) {
 	for _, c := range hanging {
 		c.Close()
 	}
-	require.Eventually(t, func() bool { return login("anna", password) == nil }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return login("anna", password) == nil }, patience, 50*time.Millisecond)
 	refused := s.Status().Counters.Refused
 	require.GreaterOrEqual(t, refused["login"], int64(4))
 	require.GreaterOrEqual(t, refused["too many strangers"], int64(200))
@@ -601,7 +601,7 @@ func TestLimits(t *testing.T) {
 	require.NoError(t, s.Revoke("user:anna"))
 	_, err = f.Write(make([]byte, 1000))
 	require.ErrorIs(t, err, fs.ErrPermission)
-	require.Eventually(t, func() bool { _, err := c.Getwd(); return err != nil }, 20*time.Second, 50*time.Millisecond, "the connection stays")
+	require.Eventually(t, func() bool { _, err := c.Getwd(); return err != nil }, patience, 50*time.Millisecond, "the connection stays")
 	require.Eventually(t, func() bool { return slices.Equal([]string{"paced"}, names(t, s.share("docs"))) },
-		20*time.Second, 50*time.Millisecond, "what was not whole stays")
+		patience, 50*time.Millisecond, "what was not whole stays")
 }

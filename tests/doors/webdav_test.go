@@ -44,7 +44,7 @@ func (s *site) dav(t *testing.T) *dav {
 	for _, d := range s.Doors() {
 		if d.Name == "webdav" {
 			require.NotEmpty(t, d.Fingerprint)
-			return &dav{s, d.Addr, &http.Client{Transport: transport, Timeout: time.Minute}}
+			return &dav{s, d.Addr, &http.Client{Transport: transport, Timeout: patience}}
 		}
 	}
 	t.Fatal("no door for WebDAV")
@@ -314,7 +314,7 @@ func TestWebDAVUnfinished(t *testing.T) {
 		}()
 		_, err = client.Write([]byte("half"))
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return len(names(t, d.share("docs"))) > have }, time.Minute, 10*time.Millisecond, "it has begun")
+		require.Eventually(t, func() bool { return len(names(t, d.share("docs"))) > have }, patience, 10*time.Millisecond, "it has begun")
 		status, text, _ := d.as(t, "anna", "PROPFIND", d.url(c.p), "", "Depth", "0")
 		require.Equal(t, c.shows, status)
 		require.Equal(t, status == 207, strings.Contains(text, "<D:getcontentlength>10<"))
@@ -352,7 +352,7 @@ func TestWebDAVLists(t *testing.T) {
 	defer a.Body.Close()
 	require.Equal(t, 207, a.StatusCode)
 	require.NoError(t, d.Revoke("user:anna"))
-	require.Eventually(t, func() bool { return d.anna(t, "PROPFIND", "/scans", "", "Depth", "0") == 403 }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return d.anna(t, "PROPFIND", "/scans", "", "Depth", "0") == 403 }, patience, 50*time.Millisecond)
 	got, err := io.ReadAll(a.Body)
 	require.Less(t, strings.Count(string(got), "<D:response>"), files, "the client was slow")
 	require.Error(t, err)
@@ -375,7 +375,7 @@ func TestWebDAVLostRight(t *testing.T) {
 	id, err := identity.ParseUser("anna")
 	require.NoError(t, err)
 	require.NoError(t, store.Admit(id, grants, ""))
-	require.Eventually(t, func() bool { return refresh() >= 400 }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return refresh() >= 400 }, patience, 50*time.Millisecond)
 }
 
 // TestWebDAVClients uses curl, rclone, cadaver and davfs2.
@@ -592,7 +592,7 @@ func TestAbortedWebDAV(t *testing.T) {
 		require.ErrorIs(t, err, fs.ErrNotExist)
 		requireFile(t, old, d.share("docs/there"))
 	}
-	require.Eventually(t, func() bool { return len(names(t, d.share("docs"))) == 1 }, time.Minute, 10*time.Millisecond, "partial files stay")
+	require.Eventually(t, func() bool { return len(names(t, d.share("docs"))) == 1 }, patience, 10*time.Millisecond, "partial files stay")
 	require.Equal(t, 411, rawStatus(t, d.addr, "PUT /docs/there HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YW5uYTpjb3JyZWN0IGhvcnNl\r\n\r\n"))
 	requireFile(t, old, d.share("docs/there"))
 	require.Equal(t, 201, d.anna(t, "PUT", "/docs/new", string(data)))
@@ -724,7 +724,7 @@ func TestWebDAVLogins(t *testing.T) {
 
 	require.Equal(t, 201, d.anna(t, "PUT", "/docs/file", "x"))
 	slow := &dav{d.site, d.addr, &http.Client{Transport: d.client.Transport, Timeout: 2 * time.Second}}
-	wrong := 0
+	began, wrong := time.Now(), 0
 	for i := range 8 { // the sixth waits for ten seconds
 		status, _, _, err := slow.send(t, "anna", fmt.Sprint("wrong ", i), "GET", d.url("/docs/file"), "")
 		if err != nil {
@@ -733,7 +733,7 @@ func TestWebDAVLogins(t *testing.T) {
 		require.Equal(t, 401, status)
 		wrong++
 	}
-	require.LessOrEqual(t, wrong, 5)
+	require.LessOrEqual(t, wrong, 5+int(time.Since(began)/(10*time.Second)), "a host that stood still lets one more pass in ten seconds")
 	require.GreaterOrEqual(t, d.Status().Counters.Refused["login"], int64(wrong))
 	require.Equal(t, 200, d.anna(t, "GET", "/docs/file", ""), "who has logged in goes on")
 
@@ -741,9 +741,9 @@ func TestWebDAVLogins(t *testing.T) {
 	require.Eventually(t, func() bool {
 		status, _, _, err := slow.send(t, "anna", password, "PUT", d.url("/docs/file"), "revoked")
 		return err != nil || status == 403
-	}, time.Minute, 50*time.Millisecond)
+	}, patience, 50*time.Millisecond)
 	requireFile(t, []byte("x"), d.share("docs/file"))
-	require.Eventually(t, func() bool { return d.Status().Sessions == 0 }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return d.Status().Sessions == 0 }, patience, 50*time.Millisecond)
 }
 
 // TestWebDAVLimits keeps a user to quota and rate.
