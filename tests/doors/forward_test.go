@@ -210,8 +210,19 @@ func TestConfirmEnds(t *testing.T) {
 	require.NoError(t, x.conn.Close())
 	ended()
 
-	ctx, leave := context.WithCancel(t.Context())
+	client, conn := d.dial(t, "anna")
+	f, err := client.Create("/docs/sftp")
+	require.NoError(t, err)
+	_, err = io.WriteString(f, "whole")
+	require.NoError(t, err)
 	left := make(chan error, 1)
+	go func() { left <- f.Close() }()
+	begun("sftp")
+	require.NoError(t, conn.Close())
+	require.Error(t, <-left)
+	ended()
+
+	ctx, leave := context.WithCancel(t.Context())
 	go func() {
 		r, err := http.NewRequestWithContext(ctx, http.MethodPut, d.url("/docs/c"), strings.NewReader("whole"))
 		if err == nil {
