@@ -138,16 +138,23 @@ func run(t *testing.T, input, program string, args ...string) (string, error) {
 	return out, err
 }
 
-// output is run without a log. It returns what the program has said, then its errors: in one pipe, ssh
-// makes that of sftp non-blocking, and sftp loses what a reader is too slow for, without an error.
+// output is run without a log.
 func output(t *testing.T, input, program string, args ...string) (string, error) {
+	t.Helper()
+	return outputIn(t, t.TempDir(), input, program, args...)
+}
+
+// outputIn is output in a home folder. It returns what the program has said, then its errors: in one
+// pipe, ssh makes that of sftp non-blocking, and sftp loses what a reader is too slow for, without an
+// error.
+func outputIn(t *testing.T, home, input, program string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	c := exec.CommandContext(ctx, program, args...)
 	c.Stdin = strings.NewReader(input)
-	c.Dir = t.TempDir()
-	c.Env = append(os.Environ(), "HOME="+c.Dir, "LC_ALL=C.UTF-8")
+	c.Dir = home
+	c.Env = append(os.Environ(), "HOME="+home, "LC_ALL=C.UTF-8")
 	var out, faults bytes.Buffer
 	c.Stdout, c.Stderr = &out, &faults
 	err := c.Run()

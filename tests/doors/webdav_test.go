@@ -512,22 +512,18 @@ quit
 // runIn is run in a home folder.
 func runIn(t *testing.T, home, program string, args ...string) (string, error) {
 	t.Helper()
-	c := exec.CommandContext(t.Context(), program, args...)
-	c.Dir, c.Env = home, append(os.Environ(), "HOME="+home, "LC_ALL=C.UTF-8")
-	out, err := c.CombinedOutput()
+	out, err := outputIn(t, home, "", program, args...)
 	t.Logf("%s %q: %v\n%s", program, args, err, out)
-	return string(out), err
+	return out, err
 }
 
 // TestWebDAVCrowd has 20 clients at once, and a folder of 10,000 names.
 func TestWebDAVCrowd(t *testing.T) {
 	t.Parallel()
 	d := beginDAV(t)
-	for i := range 10_000 {
-		require.NoError(t, os.WriteFile(d.share("scans", fmt.Sprintf("%05d", i)), nil, 0o600))
-	}
-	require.NoError(t, os.Symlink("nowhere", d.share("scans/broken")))
-	require.NoError(t, os.Symlink("loop", d.share("scans/loop")))
+	d.many(t, "scans/many")
+	require.NoError(t, os.Symlink("nowhere", d.share("scans/many/broken")))
+	require.NoError(t, os.Symlink("loop", d.share("scans/many/loop")))
 	var all sync.WaitGroup
 	for i := range 20 {
 		all.Go(func() {
@@ -543,7 +539,7 @@ func TestWebDAVCrowd(t *testing.T) {
 				}
 			}
 			if i%5 == 0 {
-				status, text, _, err := d.send(t, "anna", password, "PROPFIND", d.url("/scans"), "", "Depth", "1")
+				status, text, _, err := d.send(t, "anna", password, "PROPFIND", d.url("/scans/many"), "", "Depth", "1")
 				if n := strings.Count(text, "<D:response>"); err != nil || status != 207 || n < 10_001 || !strings.HasSuffix(text, "multistatus>") {
 					t.Errorf("PROPFIND: %d, %d names, %v", status, n, err)
 				}
