@@ -40,12 +40,10 @@ type source interface {
 
 // Open opens the file at p for reading. The caller closes it.
 func (t *Tree) Open(p string) (*File, error) {
-	s, rel, err := t.at(p)
+	s, rel, err := t.below(p)
 	switch {
 	case err != nil:
 		return nil, err
-	case s == nil || rel == ".":
-		return nil, errTop
 	case s.isStates(rel):
 		return t.openStates(s)
 	}
@@ -145,7 +143,7 @@ type Creation struct {
 	MustExist bool
 	MustNot   bool // exist
 	Read      bool // the client wants to read it, too
-	Hidden    bool // the tree has the older file until this one is whole
+	Hidden    bool // the tree shows the older file until this one is whole
 	Mode      *fs.FileMode
 }
 
@@ -169,7 +167,7 @@ type Upload struct {
 	path   string // in the share
 	fresh  bool   // nothing of it was there before
 	adds   bool   // what is written goes to the end
-	hidden bool   // the tree has the older file until this one is whole
+	hidden bool   // the tree shows the older file until this one is whole
 
 	mu      sync.Mutex // guards all fields below
 	p       *disk.Partial
@@ -428,8 +426,9 @@ func (u *Upload) Close() error { return u.finish(nil) }
 // does nothing.
 func (u *Upload) Abort(why error) error { return cmp.Or(u.finish(why), why) }
 
-// Confirm waits after Close until the file is there, where the share's files are sent on and clients
-// are to wait for that. Its error says that the file stays whole here.
+// Confirm comes after Close. It waits until the file has reached its destination, if the share is
+// sent on and clients are to wait for that. Its error says that the file is stored here, and why
+// the client waits no longer.
 func (u *Upload) Confirm(ctx context.Context) error {
 	u.mu.Lock()
 	whole := u.whole

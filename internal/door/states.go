@@ -18,13 +18,14 @@ import (
 
 // Forwarder sends the files of a share on to another server. It is safe for concurrent use.
 type Forwarder interface {
-	// States returns the files that are on their way, then those that are there since less than a day,
-	// both in the order of their paths. The caller does not change them. cut reports that there are
-	// more.
+	// States returns the files that are on their way, then those that reached their destination less
+	// than a day ago, both in the order of their paths. The caller does not change them. cut reports
+	// that there are more.
 	States() (all []Forwarded, cut bool, err error)
-	// Confirm waits until the file at a path, as it is now, is there, and returns its state then. It
-	// returns another state if it has waited long enough, and "" at once if nobody is to wait. The
-	// error is fs.ErrNotExist if the file is another one meanwhile, or gone.
+	// Confirm waits until the file that is at a path now has reached its destination, and returns its
+	// state, which is "there" then. It returns another state if it has waited long enough, and "" at
+	// once if clients are not to wait. The error is fs.ErrNotExist if somebody replaces or removes the
+	// file meanwhile.
 	Confirm(ctx context.Context, path string) (state string, err error)
 }
 
@@ -32,25 +33,26 @@ type Forwarder interface {
 type Forwarded struct {
 	Path  string
 	State string    // arriving, waiting, sending, there or dropped
-	Since time.Time // when it arrived here or, in state there, over there
+	Since time.Time // when it arrived here or, in state there, at its destination
 }
 
-// statesName is the name, at the top of a share that is sent on, of a file that says how far each
-// file is. No list has it: clients that copy whole folders would copy it, too.
+// statesName is the name of a file at the top of a share that is sent on. It says how far the other
+// files are. No list has it, because clients that copy whole folders would copy it, too.
 const statesName = ".state"
 
-// maxStates bounds the size of that file, in bytes, and that of all those together that a connection
-// has open of one share: they are in memory.
+// maxStates bounds the size of that file, in bytes. It also bounds the sum of those that a
+// connection has open in one share, because they are in memory.
 const maxStates = 4 << 20
 
 var errTexts = fmt.Errorf("this connection has %s open: %w", statesName, disk.ErrTooManyFiles)
 
-var errStates = fmt.Errorf("%s is what the server says of the other files: %w", statesName, fs.ErrPermission)
+var errStates = fmt.Errorf("the server itself writes %s: %w", statesName, fs.ErrPermission)
 
-// there is the state of a file that has arrived over there.
+// there is the state of a file that has reached its destination.
 const there = "there"
 
-// confirm waits until a file that has come is there, if clients are to wait for that.
+// confirm waits until a file that has come has reached its destination, if clients are to wait for
+// that.
 func (s *session) confirm(ctx context.Context, p string) error {
 	f := s.Forward()
 	if f == nil {
@@ -68,7 +70,7 @@ func (s *session) confirm(ctx context.Context, p string) error {
 	return wire.Errorf(wire.CodeBusy, "%s is stored here and not lost, but it is not at its destination yet: its state is %s", p, state)
 }
 
-// isStates reports whether the entry at rel is what the server says of the files.
+// isStates reports whether rel is the file that says how far the others are.
 func (s *session) isStates(rel string) bool { return rel == statesName && s.Forward() != nil }
 
 // text is the content of that file at one time.
@@ -80,7 +82,8 @@ type text struct {
 // cutLine is the last line where not all files have room.
 const cutLine = "# There are more files: only the first ones are listed.\n"
 
-// textOf has a line for each file that is seen. nil sees all. cut says that there are more.
+// textOf writes a line for each file that sees accepts. A nil sees accepts all. cut says that files
+// does not have all of them.
 func textOf(files []Forwarded, cut bool, sees func(path string) bool) *text {
 	var b bytes.Buffer
 	var line []byte
@@ -109,14 +112,15 @@ func textOf(files []Forwarded, cut bool, sees func(path string) bool) *text {
 	}}
 }
 
-// Texts lets the users who may list a share read one text of how far its files are: it may be large,
-// and there may be many of them. The zero Texts is ready, and safe for concurrent use.
+// Texts lets all users who may list a share read the same text of how far its files are, because it
+// may be large, and the users many. The zero Texts is ready, and safe for concurrent use.
 type Texts struct {
 	mu  sync.Mutex // guards all
 	all map[string]lastText
 }
 
-// lastText is the text of a list. Neither is kept for it.
+// lastText is the text that was written last, and the list that it was written of. It keeps neither
+// of them in memory.
 type lastText struct {
 	first weak.Pointer[Forwarded]
 	n     int
@@ -144,8 +148,8 @@ func (t *Texts) of(share string, files []Forwarded, cut bool) *text {
 	return x
 }
 
-// states returns what the user may know of the files. Who may not list them may know of those that
-// came on this connection.
+// states returns how far the files are, as far as the user may know. A user who may not list the
+// share may know of the files that came on this connection.
 func (s *session) states() (*text, error) {
 	right := identity.List
 	if !s.Rights.Has(right) {

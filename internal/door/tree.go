@@ -108,14 +108,19 @@ func (t *Tree) at(p string) (s *session, rel string, err error) {
 	return s, rel, disk.CheckPath(rel)
 }
 
-// inShare is at for what only a share has: an entry below it.
-func (t *Tree) inShare(p string) (*session, string, error) {
+// below is at for an entry of a share, which is neither the top nor the share itself.
+func (t *Tree) below(p string) (*session, string, error) {
 	s, rel, err := t.at(p)
-	switch {
-	case err != nil:
-	case s == nil || rel == ".":
+	if err == nil && (s == nil || rel == ".") {
 		err = errTop
-	case s.isStates(rel):
+	}
+	return s, rel, err
+}
+
+// inShare is below for an entry that is on the disk.
+func (t *Tree) inShare(p string) (*session, string, error) {
+	s, rel, err := t.below(p)
+	if err == nil && s.isStates(rel) {
 		err = errStates
 	}
 	return s, rel, err

@@ -20,7 +20,7 @@ type command struct {
 	run   func(x *control, arg string) error
 	early bool // also before the login
 	empty bool // also without an argument
-	keeps bool // what REST and ALLO have said holds beyond it
+	keeps bool // what REST and ALLO have said still counts after it
 }
 
 var commands map[string]command

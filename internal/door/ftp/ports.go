@@ -19,7 +19,7 @@ const acceptPause = 50 * time.Millisecond
 
 // Ports are the listeners for data connections. All clients share them: a confined process can open
 // no others. A port waits for one client of each address at a time, and closes other connections at
-// once. A user has at most half of the ports wait for an address, and each for connectWithin.
+// once. At most half of the ports wait for one user at one address, each for connectWithin.
 type Ports struct {
 	listeners []net.Listener
 

@@ -83,7 +83,7 @@ type request struct {
 	fault  error  // what went wrong, if the library can't say that
 	lists  chan struct{}
 	listed int // entries that the library keeps
-	// children are those of the folder of a PROPFIND.
+	// children are the entries of the folder that a PROPFIND lists.
 	children []fs.FileInfo
 	// doomed is what a COPY or MOVE replaces. It stays until its successor is whole.
 	doomed   string
@@ -148,8 +148,8 @@ func (q *request) check() (status int, err error) {
 	return 0, nil
 }
 
-// conditional are the methods besides PUT for which If-Match and If-None-Match hold, and whose library
-// does not know them.
+// conditional are the methods besides PUT for which If-Match and If-None-Match count, though the
+// library ignores them.
 var conditional = []string{http.MethodDelete, "PROPPATCH", "COPY", "MOVE"}
 
 // refusal returns the status of an error before the library has seen the request, and why.
@@ -217,8 +217,9 @@ func (q *request) list(p string) (all []fs.FileInfo, err error) {
 	return all, err
 }
 
-// copied returns what a COPY takes from the folder at p: like a list, no links that lead nowhere. Links
-// to files are followed. Those to folders could lead to the copy itself.
+// copied returns the entries of the folder at p that a COPY takes. As in lists, there are no links
+// that lead nowhere. The copy has the file that a link leads to. A link to a folder is an error,
+// because it could lead to the copy itself.
 func (q *request) copied(p string, all []fs.FileInfo) (some []fs.FileInfo, err error) {
 	for _, i := range all {
 		if isLink(i) {
