@@ -282,8 +282,10 @@ func (r *serverReader) forward(s fxfer.Share, n config.Node) *outbox.Forward {
 		o["webhook-secret"].Key.Fault("webhook-secret has no effect without webhook")
 	case x.URL.Share == "":
 		n.Fault("forward of share %q has no URL: expected at least {url: fxfer://HOST/SHARE}", s.Name)
-	case option.CheckPin(x.Pin, x.URL) != nil:
-		n.Fault("%w", withoutHint(option.CheckPin(x.Pin, x.URL)))
+	default:
+		if err := option.CheckPin(x.Pin, x.URL); err != nil {
+			n.Fault("%w", withoutHint(err))
+		}
 	}
 	return &x
 }
