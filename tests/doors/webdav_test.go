@@ -89,6 +89,9 @@ func (d *dav) anna(t *testing.T, method, p, body string, headers ...string) int 
 	return status
 }
 
+// annaLogsIn is the header with anna's password.
+const annaLogsIn = "Authorization: Basic YW5uYTpjb3JyZWN0IGhvcnNl\r\n"
+
 const lockBody = `<?xml version="1.0"?><lockinfo xmlns="DAV:"><lockscope><exclusive/></lockscope><locktype><write/></locktype><owner>me</owner></lockinfo>`
 
 var lockToken = regexp.MustCompile(`urn:uuid:[-0-9a-f]+`)
@@ -345,7 +348,7 @@ func TestWebDAVLists(t *testing.T) {
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(16<<10))
-	_, err = fmt.Fprintf(conn, "PROPFIND /scans HTTP/1.1\r\nHost: x\r\nDepth: 1\r\nAuthorization: Basic YW5uYTpjb3JyZWN0IGhvcnNl\r\n\r\n")
+	_, err = fmt.Fprintf(conn, "PROPFIND /scans HTTP/1.1\r\nHost: x\r\nDepth: 1\r\n"+annaLogsIn+"\r\n")
 	require.NoError(t, err)
 	a, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	require.NoError(t, err)
@@ -564,7 +567,7 @@ func TestAbortedWebDAV(t *testing.T) {
 		require.NoError(t, err)
 		name := []string{"/docs/there", "/docs/new"}[i%2]
 		how := i / 2 % 3
-		head := "PUT " + name + " HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YW5uYTpjb3JyZWN0IGhvcnNl\r\n"
+		head := "PUT " + name + " HTTP/1.1\r\nHost: x\r\n" + annaLogsIn
 		w := bufio.NewWriter(conn)
 		part := data[:random.IntN(len(data))]
 		switch how {
@@ -589,7 +592,7 @@ func TestAbortedWebDAV(t *testing.T) {
 		requireFile(t, old, d.share("docs/there"))
 	}
 	require.Eventually(t, func() bool { return len(names(t, d.share("docs"))) == 1 }, patience, 10*time.Millisecond, "partial files stay")
-	require.Equal(t, 411, rawStatus(t, d.addr, "PUT /docs/there HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YW5uYTpjb3JyZWN0IGhvcnNl\r\n\r\n"))
+	require.Equal(t, 411, rawStatus(t, d.addr, "PUT /docs/there HTTP/1.1\r\nHost: x\r\n"+annaLogsIn+"\r\n"))
 	requireFile(t, old, d.share("docs/there"))
 	require.Equal(t, 201, d.anna(t, "PUT", "/docs/new", string(data)))
 	requireFile(t, data, d.share("docs/new"))
@@ -624,7 +627,7 @@ func TestHostileWebDAV(t *testing.T) {
 	require.NoError(t, os.Symlink("file", d.share("docs/good")))
 	raw := func(method, target, headers string) int {
 		t.Helper()
-		return rawStatus(t, d.addr, method+" "+target+" HTTP/1.1\r\nHost: "+d.addr+"\r\nAuthorization: Basic YW5uYTpjb3JyZWN0IGhvcnNl\r\n"+headers+"\r\n")
+		return rawStatus(t, d.addr, method+" "+target+" HTTP/1.1\r\nHost: "+d.addr+"\r\n"+annaLogsIn+headers+"\r\n")
 	}
 	for _, p := range []string{
 		"/docs/../secret", "/docs/%2e%2e/secret", "/docs/..%2fsecret", "/docs/%2E%2E%2Fsecret", "/../secret", "/secret", "/etc/passwd",
