@@ -73,11 +73,10 @@ func (t *Tree) openStates(s *session) (*File, error) {
 		return nil, err
 	}
 	x, err := s.states()
-	if err != nil {
-		t.give(s)
-		return nil, err
+	var src *openText
+	if err == nil {
+		src, err = s.open(x)
 	}
-	src, err := s.open(x)
 	if err != nil {
 		t.give(s)
 		return nil, err
