@@ -49,7 +49,10 @@ func TestTexts(t *testing.T) {
 	require.NoError(t, err)
 	require.Same(t, one, two, "who may list them share a text")
 	require.LessOrEqual(t, len(one.all), maxStates)
-	require.Less(t, cap(one.all), maxStates*5/4)
+	for n := 1000; n < 16_000; n += n / 4 { // for some, a buffer that doubles is far too large
+		x := textOf(files[:n], false, nil)
+		require.Less(t, cap(x.all), len(x.all)*5/4)
+	}
 	require.True(t, bytes.HasSuffix(one.all, []byte("\n"+cutLine)))
 
 	f, err := a.open(one)

@@ -326,8 +326,10 @@ func TestWhose(t *testing.T) {
 			for _, name := range []string{"", "own", "other"} {
 				configs[name] = &tls.Config{InsecureSkipVerify: true, ServerName: "door"} //nolint:gosec // it is this test's
 			}
-			server := ownTickets(&tls.Config{Certificates: []tls.Certificate{pair}})
-			for name, cfg := range map[string]*tls.Config{"own": server, "other": ownTickets(server)} { // control connections
+			base := &tls.Config{Certificates: []tls.Certificate{pair}}
+			base.SetSessionTicketKeys([][32]byte{{1}}) // without own keys, a session of one could be resumed at the other
+			server := ownTickets(base)
+			for name, cfg := range map[string]*tls.Config{"own": server, "other": ownTickets(base)} { // control connections
 				configs[name].ClientSessionCache = tls.NewLRUClientSessionCache(1)
 				here, there := net.Pipe()
 				all.Go(func() { _, _ = io.Copy(io.Discard, tls.Client(there, configs[name])) })

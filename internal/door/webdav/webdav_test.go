@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -236,6 +237,21 @@ func TestOldPassword(t *testing.T) {
 		require.GreaterOrEqual(t, last, recheckEvery, "only one request waits at first")
 		require.LessOrEqual(t, last, 2*recheckEvery)
 	})
+}
+
+// TestRefresh: who may not write any more can't keep a lock that an earlier visit has made.
+func TestRefresh(t *testing.T) {
+	t.Parallel()
+	s := newServer() // its users may do nothing
+	d := New(s, Options{})
+	defer d.Close()
+	began := time.Now()
+	token, err := d.locks.add(began, "anna", webdav.LockDetails{Root: "/docs/file", Duration: maxLock})
+	require.NoError(t, err)
+	q := &request{door: d, tree: door.NewTree(t.Context(), s), user: "anna"}
+	_, err = q.locks().Refresh(began.Add(time.Second), token, maxLock)
+	require.ErrorIs(t, err, fs.ErrNotExist)
+	require.Equal(t, began.Add(maxLock), d.locks.all[token].until)
 }
 
 // TestListed: one user leaves room for the lists of others.
