@@ -13,11 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 	"lukechampine.com/blake3"
 )
@@ -308,4 +310,39 @@ func TestConnect(t *testing.T) {
 
 	_, err = New(Options{Home: t.TempDir(), Transport: session.TransportQUIC, Connect: func(context.Context) (*net.TCPConn, error) { return nil, net.ErrClosed }})
 	require.Equal(t, session.KindUsage, session.KindOf(err))
+}
+
+// TestFresh: a transfer begins before the receiver answers if the caller knows that nothing is there,
+// or if it is the first one and that can be remembered.
+func TestFresh(t *testing.T) {
+	t.Parallel()
+	target := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(target, "old"), nil, 0o600))
+	tree, below, err := openTarget(target, access.Asked{})
+	require.NoError(t, err)
+	defer tree.Close()
+	get := &pull{args: []string{target}, tree: tree, below: below}
+	hello := func(intent wire.Intent, path string) wire.Hello {
+		return wire.Hello{Intent: intent, Share: "data", Paths: []string{path}}
+	}
+	for _, c := range []struct {
+		name   string
+		opt    Options
+		in     intent
+		hello  wire.Hello
+		target Target
+		want   []bool // one call after the other
+	}{
+		{"known", Options{Fresh: true, Forget: true}, &push{}, hello(wire.Push, "a"), Target{}, []bool{true, true}},
+		{"history", Options{}, &push{}, hello(wire.Push, "a"), Target{}, []bool{true, false}},
+		{"no history", Options{Forget: true}, &push{}, hello(wire.Push, "a"), Target{}, []bool{false}},
+		{"dry run", Options{Fresh: true}, &push{}, hello(wire.Push, "a"), Target{DryRun: true}, []bool{false}},
+		{"get", Options{Fresh: true}, get, hello(wire.Pull, "new"), Target{}, []bool{true}},
+		{"get again", Options{Fresh: true}, get, hello(wire.Pull, "old"), Target{}, []bool{false}},
+	} {
+		j := &job{Client: newClient(t, t.TempDir(), c.opt), call: &Transfer{Target: c.target}, intent: c.in, hello: c.hello, server: "nas:1"}
+		for _, want := range c.want {
+			require.Equal(t, want, j.isFresh(), c.name)
+		}
+	}
 }

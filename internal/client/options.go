@@ -62,6 +62,10 @@ type Options struct {
 	// Forget keeps nothing about servers: neither their keys nor what was learned of the path. It is
 	// for a server that will not come back under the same address; Pin has to name its key.
 	Forget bool
+	// Fresh says that nothing of what transfers send is at its target, so that they begin before the
+	// receiver has answered. Without it, the history decides. If it is wrong, some bytes are sent twice.
+	// A target on this host is looked at in any case.
+	Fresh bool
 	// TLS names certificates, which take the place of keys.
 	TLS TLS
 

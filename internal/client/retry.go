@@ -80,10 +80,16 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 	if j.manifest != nil {
 		defer j.manifest.discard()
 	}
-	j.fresh = !call.Target.DryRun && !call.Target.Checksum && hello.Intent != wire.Store &&
-		c.firstTime(j.server, &hello, in.named()) && in.absent(&hello)
+	j.fresh = j.isFresh()
 	j.via, j.working = c.firstChoice(j.server), time.Now()
 	return j.run(ctx)
+}
+
+// isFresh tells whether the target probably has nothing yet of what is asked for.
+func (j *job) isFresh() bool {
+	t := &j.call.Target
+	return !t.DryRun && !t.Checksum && j.hello.Intent != wire.Store &&
+		(j.opt.Fresh || j.firstTime(j.server, &j.hello, j.intent.named())) && j.intent.absent(&j.hello)
 }
 
 // follow prepares what collects the outcomes of entries.
