@@ -255,6 +255,9 @@ func TestSSH(t *testing.T) {
 	f.fxfer(0, "get", "ssh://far"+f.home+"/in/new/tree/sub/", "far:in/new/tree/b*", "both")
 	f.same(tree+"/big", f.dir+"/near/both/big")
 	require.FileExists(t, f.dir+"/near/both/$(touch x); 'a b'.txt")
+	// A request that is too long for an argument.
+	f.fxfer(0, "get", "far:"+strings.Repeat("in/../", 1000)+"in/new/tree/", "long")
+	f.same(tree, f.dir+"/near/long")
 	out, _ = f.fxfer(0, "ls", "far:")
 	require.Contains(t, out, " in/\n")
 	out, _ = f.fxfer(0, "ls", "-R", "ssh://far/~/in/new")
@@ -399,7 +402,7 @@ func TestUpload(t *testing.T) {
 	f.same(tree, f.home+"/tree")
 	f.clean(0, "tree")
 
-	f.write("bin/fxfer", "#!/bin/sh", `test "$*" = "serve --once" || exit 1`, "read request", `echo 'fxfer-once {"protocol":999}'`, "exit 2")
+	f.write("bin/fxfer", "#!/bin/sh", `test "$1 $2" = "serve --once" || exit 1`, `echo 'fxfer-once {"protocol":999}'`, "exit 2")
 	require.NoError(t, os.Chmod(f.bin+"/fxfer", 0o700))
 	_, errs = f.fxfer(0, "get", "far:tree", "back")
 	require.Contains(t, errs, "uploading one")

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,12 +26,13 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// once serves the one client that sent a request on in, until in ends or falls silent.
-func once(parent context.Context, in io.Reader, out, errs io.Writer) error {
+// once serves the one client whose request is the argument, or else comes on in. It ends when in ends
+// or falls silent.
+func once(parent context.Context, args []string, in io.Reader, out, errs io.Writer) error {
 	late := time.AfterFunc(ssh.SilentAfter, func() { os.Exit(1) }) // nothing else ends a read of standard input
 	defer late.Stop()
 	r := bufio.NewReader(in)
-	q, err := ssh.ReadRequest(r)
+	q, err := readRequest(args, r)
 	if err != nil {
 		return err
 	}
@@ -69,6 +71,17 @@ func once(parent context.Context, in io.Reader, out, errs io.Writer) error {
 		heed(r, func(call *ssh.Call) { c.call(ctx, call) })
 	}()
 	return server.Serve(ctx)
+}
+
+func readRequest(args []string, r *bufio.Reader) (*ssh.Request, error) {
+	if len(args) == 0 {
+		return ssh.ReadRequest(r)
+	}
+	q, err := ssh.ParseRequest(args[0])
+	if err != nil {
+		return nil, exit.Usage("for example: fxfer send FILE host:folder", "--once is for ssh, which says what to serve: %w", err)
+	}
+	return q, nil
 }
 
 // connectionOfSSH returns the addresses of the client and of this host in what sshd says about the
@@ -200,7 +213,7 @@ func oneTimeServer(q *ssh.Request, calls bool, errs io.Writer) (*fxfer.Server, *
 		return nil, nil, err
 	}
 	_ = server.Confine() // not every kernel can; the client may do what its login may
-	a := &ssh.Answer{Protocol: q.Protocol, Pin: server.Pin(), Share: place.name, Dir: place.dir, Paths: place.paths}
+	a := &ssh.Answer{Protocol: q.Protocol, Pin: server.Pin(), Share: place.name, Dir: place.dir, Paths: place.paths, Empty: place.empty()}
 	if _, port, err := net.SplitHostPort(server.Addr().String()); err == nil {
 		a.Port, _ = strconv.Atoi(port)
 	}
@@ -288,6 +301,24 @@ func (p *oncePlace) move(dir, name string) error {
 	}
 	p.dir, p.name = dir, name
 	return identity.CheckShare(name)
+}
+
+// empty tells whether there is nothing at any of the paths, or only an empty folder.
+func (p *oncePlace) empty() bool {
+	return !slices.ContainsFunc(p.paths, func(path string) bool {
+		name := filepath.Join(p.dir, filepath.FromSlash(path))
+		info, err := os.Lstat(name)
+		if err != nil || !info.IsDir() {
+			return !errors.Is(err, fs.ErrNotExist)
+		}
+		f, err := os.Open(name)
+		if err != nil {
+			return true
+		}
+		defer f.Close()
+		_, err = f.Readdirnames(1)
+		return !errors.Is(err, io.EOF)
+	})
 }
 
 func isLink(path string) bool {

@@ -54,6 +54,32 @@ func TestPlaceOf(t *testing.T) {
 	}
 }
 
+func TestEmpty(t *testing.T) {
+	home := t.TempDir()
+	require.NoError(t, os.MkdirAll(filepath.Join(home, "full", "folder"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(home, "full", "file"), nil, 0o600))
+	for _, c := range []struct {
+		paths []string
+		want  bool
+	}{
+		{[]string{"new"}, true},
+		{[]string{"new/x", "full/folder"}, true},
+		{[]string{"full/new/"}, true},
+		{[]string{"full/"}, false},
+		{[]string{"full/file"}, false},
+		{[]string{"full/file/x"}, false},
+		{[]string{"new", "full"}, false},
+		{[]string{""}, false},
+	} {
+		for i, path := range c.paths {
+			c.paths[i] = home + "/" + path
+		}
+		p, err := placeOf(c.paths)
+		require.NoError(t, err)
+		require.Equal(t, c.want, p.empty(), c.paths)
+	}
+}
+
 // TestCallsAtOnce: a call beyond the limit fails at once.
 func TestCallsAtOnce(t *testing.T) {
 	var out bytes.Buffer

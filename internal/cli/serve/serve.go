@@ -93,8 +93,8 @@ again. Most flags are also keys of that file; docs/server.md lists them.`,
 		},
 		PreRunE: func(c *cobra.Command, args []string) error {
 			switch {
-			case f.once && (len(args) > 0 || c.Flags().NFlag() > 1):
-				return exit.Usage("for example: fxfer send FILE host:folder", "--once stands alone: ssh starts it, and its standard input says what to serve")
+			case f.once && c.Flags().NFlag() > 1:
+				return exit.Usage("for example: fxfer send FILE host:folder", "--once stands alone: ssh starts it, and says what to serve")
 			case f.once:
 				return nil // no setting of this account matters
 			case f.config != "" && (len(args) > 0 || c.Flags().Changed("share")):
@@ -116,7 +116,7 @@ again. Most flags are also keys of that file; docs/server.md lists them.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if f.once {
-				return once(c.Context(), c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
+				return once(c.Context(), args, c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 			}
 			if f.config == "" {
 				if err := f.setShares(args); err != nil {

@@ -3,6 +3,7 @@ package ssh
 import (
 	"bufio"
 	"bytes"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,9 @@ import (
 	"strings"
 )
 
-// Request is what a one-time server is asked for: the first line on its standard input.
+// Request is what a one-time server is asked for. It is the argument of the command that ssh runs,
+// because ssh brings that a round trip earlier than standard input. One that is too long for an
+// argument, or that follows an upload, is the first line on standard input.
 type Request struct {
 	Protocol uint64 `json:"protocol"` // fxfer.ProtocolVersion of the client
 	Client   string `json:"client"`   // pin of the only client that is admitted
@@ -38,6 +41,7 @@ type Answer struct {
 	Calls    bool     `json:"calls,omitempty"`   // it knows the client's address, and can connect to it
 	Share    string   `json:"share,omitempty"`
 	Dir      string   `json:"dir,omitempty"`   // the folder that is shared
+	Empty    bool     `json:"empty,omitempty"` // none of the paths has anything yet
 	Paths    []string `json:"paths,omitempty"` // in the share, for each path of the request
 	Error    string   `json:"error,omitempty"` // why there is no server; the fields above are not set
 	Kind     string   `json:"kind,omitempty"`  // of the error, as exit.Classify names it
@@ -49,7 +53,36 @@ const mark = "fxfer-once "
 const (
 	maxLine  = 1 << 20 // of a request or an answer, bytes
 	maxNoise = 1 << 20 // before an answer, bytes
+	// maxWord is the longest request that is an argument, in bytes. The shell of Windows takes lines
+	// of 8,191 bytes.
+	maxWord = 4 << 10
 )
+
+// word returns the request as an argument that no shell changes; "" if it is too long for that.
+func (q *Request) word() string {
+	text, err := json.Marshal(q)
+	if word := base64.RawURLEncoding.EncodeToString(text); err == nil && len(word) <= maxWord {
+		return word
+	}
+	return ""
+}
+
+// ParseRequest reads a request that is an argument.
+func ParseRequest(word string) (*Request, error) {
+	text, err := base64.RawURLEncoding.DecodeString(word)
+	if err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	return parseRequest(text)
+}
+
+func parseRequest(text []byte) (*Request, error) {
+	q := new(Request)
+	if err := json.Unmarshal(text, q); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	return q, nil
+}
 
 // WriteRequest writes a request.
 func WriteRequest(w io.Writer, r *Request) error {
@@ -66,11 +99,7 @@ func ReadRequest(r *bufio.Reader) (*Request, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the request: %w", err)
 	}
-	q := new(Request)
-	if err := json.Unmarshal(line, q); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
-	}
-	return q, nil
+	return parseRequest(line)
 }
 
 // WriteAnswer writes an answer.

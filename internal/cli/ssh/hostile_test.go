@@ -1,7 +1,6 @@
 package ssh
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -24,7 +23,7 @@ import (
 )
 
 // answering returns flags with an ssh that passes on an answer and then runs the commands then, in
-// dir. There is a pipe named end, and the request is in the file request.
+// dir. There is a pipe named end, and the arguments of ssh are in the file line.
 func answering(t *testing.T, a *Answer, then string) (f *Flags, dir string) {
 	t.Helper()
 	needsSh(t)
@@ -33,7 +32,7 @@ func answering(t *testing.T, a *Answer, then string) (f *Flags, dir string) {
 	require.NoError(t, WriteAnswer(&line, a))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "answer"), line.Bytes(), 0o600))
 	return &Flags{ssh: []string{"sh", "-c", `case " $0 $*" in *" -G "*) exit 1;; esac; cd "` + dir + `"; mkfifo end; ` +
-		`read -r q; printf "%s\n" "$q" >request; cat answer; ` + then}}, dir
+		`printf "%s " "$@" >line; cat answer; ` + then}}, dir
 }
 
 // far starts a server and returns an answer that leads to it.
@@ -92,9 +91,11 @@ func TestNames(t *testing.T) {
 		})
 		require.Equal(t, c.kind, fxfer.KindOf(err), "%+v: %v", c, err)
 		require.Equal(t, err == nil, ran, "%+v: %v", c, err)
-		text, err := os.ReadFile(filepath.Join(dir, "request"))
+		line, err := os.ReadFile(filepath.Join(dir, "line"))
 		require.NoError(t, err)
-		q, err := ReadRequest(bufio.NewReader(bytes.NewReader(text)))
+		_, after, _ := bytes.Cut(line, []byte("serve --once "))
+		word, _, _ := bytes.Cut(after, []byte(";"))
+		q, err := ParseRequest(string(word))
 		require.NoError(t, err)
 		require.False(t, seen[q.Client])
 		seen[q.Client] = true
@@ -181,13 +182,13 @@ func TestUploadEnds(t *testing.T) {
 	needsSh(t)
 	program := filepath.Join(t.TempDir(), "program")
 	require.NoError(t, os.WriteFile(program, make([]byte, 4<<20), 0o600))
-	const send = `read -r q; echo fxfer-once upload a b; read -r u; echo fxfer-once send; `
+	const send = `echo fxfer-once upload a b; read -r u; echo fxfer-once send; `
 	for _, c := range []struct {
 		remote, script, want string
 		uploads              int
 	}{
 		{"", send + "exec <&-; echo fxfer-once failed no room", "upload the program to nas: no room", 1},
-		{"", send + "head -c 4194304 >/dev/null; echo fxfer-once arrived; " + send + "exit 9", "exit status 9", 1},
+		{"", send + "head -c 4194304 >/dev/null; echo fxfer-once arrived; read -r q; " + send + "exit 9", "exit status 9", 1},
 		{"fxfer", send + "exit 9", "exit status 9", 0},
 	} {
 		f := &Flags{ssh: []string{"sh", "-c", `case " $0 $*" in *" -G "*) exit 1;; esac; ` + c.script}, remote: c.remote, binary: program}

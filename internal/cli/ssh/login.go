@@ -95,7 +95,7 @@ func (l *login) start(ctx context.Context, opt *fxfer.Options) error {
 		case <-beginning.Done():
 		}
 	}()
-	opt.Pin = a.Pin
+	opt.Pin, opt.Fresh = a.Pin, a.Empty || !l.write
 	server := fxfer.URL{Host: <-names, Port: a.Port, Share: a.Share}
 	server, err = f.findServer(beginning, s, a, server, t, opt, l.errs)
 	if err != nil {

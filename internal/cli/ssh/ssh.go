@@ -2,8 +2,8 @@
 // starts a server over there for one client and one folder, and stops that server at the end. Keys
 // go through ssh, which vouches for both ends; files take direct connections.
 //
-// A server that ssh starts is `fxfer serve --once`. Package serve has it. Its standard input and
-// output carry one Request and one Answer; the client then writes a line now and then, and the
+// A server that ssh starts is `fxfer serve --once REQUEST`. Package serve has it. Its standard output
+// carries one Answer; the client then writes a line to its standard input now and then, and the
 // server ends when these stop or the input ends.
 package ssh
 

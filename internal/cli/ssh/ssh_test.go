@@ -133,7 +133,12 @@ func FuzzExchange(f *testing.F) {
 	f.Add([]byte("call 50000 000102030405060708090a0b0c0d0e0f\n"))
 	f.Add([]byte("fxfer-once upload Linux x86_64\nfxfer-once failed x\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		_, _ = ReadRequest(bufio.NewReader(bytes.NewReader(text)))
+		if q, err := ReadRequest(bufio.NewReader(bytes.NewReader(text))); err == nil && q.word() != "" {
+			again, err := ParseRequest(q.word())
+			require.NoError(t, err)
+			require.Equal(t, q, again)
+		}
+		_, _ = ParseRequest(string(text))
 		if call, err := ReadCall(bufio.NewReader(bytes.NewReader(text))); err == nil && call != nil {
 			again, err := ReadCall(bufio.NewReader(strings.NewReader(call.line())))
 			require.NoError(t, err)
@@ -204,6 +209,7 @@ func TestSystemOf(t *testing.T) {
 // TestScript: the script takes a program whole or not at all, and leaves nothing.
 func TestScript(t *testing.T) {
 	needsSh(t)
+	script := scriptFor((&Request{Paths: []string{"'\\!"}}).word())
 	require.NotContains(t, strings.TrimSuffix(strings.TrimPrefix(script, "sh -c '"), "'"), "'")
 	require.NotContains(t, script, `\`)
 	require.NotContains(t, script, "!")
@@ -249,7 +255,7 @@ func TestScriptRuns(t *testing.T) {
 	}
 	for _, give := range []string{"", "yes"} {
 		dir := t.TempDir()
-		cmd := exec.Command("sh", "-c", "umask 027; "+script)
+		cmd := exec.Command("sh", "-c", "umask 027; "+scriptFor(""))
 		cmd.Env = append(os.Environ(), "TMPDIR="+dir, "PATH=/usr/bin:/bin", "GIVE="+give)
 		cmd.Stdin = strings.NewReader(fmt.Sprintf("{}\nupload %d %x\n%s", len(program), sha256.Sum256([]byte(program)), program))
 		out, err := cmd.Output()
@@ -269,7 +275,7 @@ func TestScriptEnds(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "fxfer"), []byte("#!/bin/sh\nread -r q\nexit 2\n"), 0o700))
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "sh", "-c", script)
+	cmd := exec.CommandContext(ctx, "sh", "-c", scriptFor("e30"))
 	cmd.Env, cmd.WaitDelay = append(os.Environ(), "PATH="+dir+":/usr/bin:/bin"), time.Second
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)

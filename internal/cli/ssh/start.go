@@ -79,7 +79,8 @@ func (f *Flags) hostName(ctx context.Context, t *target) string {
 
 // start starts ssh and the server, and returns what the server answers.
 func (f *Flags) start(ctx context.Context, t *target, q *Request, errs io.Writer) (*started, *Answer, error) {
-	s, err := f.run(t, q.Dir != "", errs)
+	word := q.word()
+	s, err := f.run(t, word, q.Dir != "", errs)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,6 +90,10 @@ func (f *Flags) start(ctx context.Context, t *target, q *Request, errs io.Writer
 	}
 	results := make(chan result, 1)
 	s.tasks.Go(func() {
+		if word == "" && WriteRequest(s.in, q) != nil {
+			results <- result{nil, errNoAnswer}
+			return
+		}
 		a, err := s.ask(f, t, q)
 		results <- result{a, err}
 	})
@@ -114,11 +119,11 @@ func (f *Flags) start(ctx context.Context, t *target, q *Request, errs io.Writer
 	return s, r.answer, nil
 }
 
-// run starts ssh, for the first time or again.
-func (f *Flags) run(t *target, again bool, errs io.Writer) (*started, error) {
-	words := script
+// run starts ssh, for the first time or again. request is an argument of the server, or "".
+func (f *Flags) run(t *target, request string, again bool, errs io.Writer) (*started, error) {
+	words := scriptFor(request)
 	if f.remote != "" {
-		words = f.remote + " serve --once"
+		words = strings.TrimSpace(f.remote + " serve --once " + request)
 	}
 	options := []string{"-T"}
 	if again { // the line may be down, and back before the kernel gives up
@@ -153,12 +158,8 @@ func (f *Flags) run(t *target, again bool, errs io.Writer) (*started, error) {
 	return s, nil
 }
 
-// ask sends the request and returns the answer. If the host has no program that answers, it uploads
-// one.
+// ask returns the answer to the request. If the host has no program that answers, it uploads one.
 func (s *started) ask(f *Flags, t *target, q *Request) (*Answer, error) {
-	if err := WriteRequest(s.in, q); err != nil {
-		return nil, errNoAnswer
-	}
 	for {
 		line, err := readMarked(s.out)
 		if err != nil {

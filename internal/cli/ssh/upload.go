@@ -16,7 +16,8 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// script is what the login shell of the host runs. It starts the installed fxfer. If that is missing
+// scriptFor returns what the login shell of the host runs for a request that is an argument, or
+// "" for one that comes on standard input. It starts the installed fxfer. If that is missing
 // or too old, it takes one from its standard input, into a new folder that allows execution, and
 // removes it at the end. Any login shell can read the line: between the single quotes, which sh gets
 // as one word, are no others, no backslashes and no exclamation marks.
@@ -25,25 +26,27 @@ import (
 // than it passes on. A file with one colon is a script to every shell, so it shows whether files in
 // a folder can be executed. An empty line instead of an upload says that the client has its answer:
 // the exit code of a server that crashed may be that of one which differs.
-var script = "sh -c '" + strings.Join([]string{
-	`if command -v fxfer >/dev/null 2>&1; then fxfer serve --once; e=$?; case $e in ` + VersionDiffers + `|126|127) ;; *) exit $e;; esac; fi`,
-	`echo ` + mark + `upload $(uname -s) $(uname -m)`,
-	`a=; while read -r a n d; do case $a in upload) break;; "") exit 1;; esac; done`,
-	`test "$a" = upload || exit 1`,
-	`u=$(umask); umask 077; t=`,
-	`clean() { if test -O "$t"; then rm -rf "$t"; fi; }`,
-	`trap clean EXIT; trap "exit 1" HUP INT TERM PIPE`,
-	`for b in "${TMPDIR:-/tmp}" "$XDG_RUNTIME_DIR" /var/tmp "$HOME" /dev/shm; do ` +
-		`test -d "$b" || continue; t=$(mktemp -d "$b/fxfer.XXXXXXXXXX" 2>/dev/null) || continue; ` +
-		`echo : >"$t/try" && chmod 700 "$t/try" && "$t/try" 2>/dev/null && break; clean; t=; done`,
-	`if test -z "$t"; then echo ` + mark + `failed no folder for temporary files allows execution; exit 1; fi`,
-	`rm "$t/try"; echo ` + mark + `send`,
-	`head -c "$n" >"$t/fxfer"`,
-	`s=$( { sha256sum <"$t/fxfer" || shasum -a 256 <"$t/fxfer" || sha256 -q <"$t/fxfer" || openssl dgst -sha256 -r <"$t/fxfer"; } 2>/dev/null)`,
-	`case "$s" in "$d"*) ;; *) echo ` + mark + `failed what arrived has another digest: "$s"; exit 1;; esac`,
-	`chmod 700 "$t/fxfer"; echo ` + mark + `arrived`,
-	`umask "$u"; "$t/fxfer" serve --once; exit $?`,
-}, "; ") + "'"
+func scriptFor(request string) string {
+	return "sh -c '" + strings.Join([]string{
+		`if command -v fxfer >/dev/null 2>&1; then fxfer serve --once ` + request + `; e=$?; case $e in ` + VersionDiffers + `|126|127) ;; *) exit $e;; esac; fi`,
+		`echo ` + mark + `upload $(uname -s) $(uname -m)`,
+		`a=; while read -r a n d; do case $a in upload) break;; "") exit 1;; esac; done`,
+		`test "$a" = upload || exit 1`,
+		`u=$(umask); umask 077; t=`,
+		`clean() { if test -O "$t"; then rm -rf "$t"; fi; }`,
+		`trap clean EXIT; trap "exit 1" HUP INT TERM PIPE`,
+		`for b in "${TMPDIR:-/tmp}" "$XDG_RUNTIME_DIR" /var/tmp "$HOME" /dev/shm; do ` +
+			`test -d "$b" || continue; t=$(mktemp -d "$b/fxfer.XXXXXXXXXX" 2>/dev/null) || continue; ` +
+			`echo : >"$t/try" && chmod 700 "$t/try" && "$t/try" 2>/dev/null && break; clean; t=; done`,
+		`if test -z "$t"; then echo ` + mark + `failed no folder for temporary files allows execution; exit 1; fi`,
+		`rm "$t/try"; echo ` + mark + `send`,
+		`head -c "$n" >"$t/fxfer"`,
+		`s=$( { sha256sum <"$t/fxfer" || shasum -a 256 <"$t/fxfer" || sha256 -q <"$t/fxfer" || openssl dgst -sha256 -r <"$t/fxfer"; } 2>/dev/null)`,
+		`case "$s" in "$d"*) ;; *) echo ` + mark + `failed what arrived has another digest: "$s"; exit 1;; esac`,
+		`chmod 700 "$t/fxfer"; echo ` + mark + `arrived`,
+		`umask "$u"; "$t/fxfer" serve --once; exit $?`,
+	}, "; ") + "'"
+}
 
 // VersionDiffers is the exit code of a one-time server that speaks another version of the protocol
 // than the client. It is also that of a program that has no such server.
