@@ -40,7 +40,7 @@ type calls struct {
 	listener net.Listener // nil before the first call
 	refused  error        // why there is none
 	waiting  map[CallID]chan<- *net.TCPConn
-	greeting []net.Conn // the oldest first
+	greeting []*net.TCPConn // the oldest first
 }
 
 func newCalls(ports Ports) *calls {
@@ -81,7 +81,7 @@ func (c *calls) expect(call *Call, got chan<- *net.TCPConn) error {
 		if c.listener, c.refused = listenIn(c.ports); c.refused != nil {
 			return c.refused
 		}
-		c.tasks.Go(func() { c.accept(c.listener) })
+		c.tasks.Go(func() { acceptFrom(c.listener, c.accept) })
 	}
 	call.Port = portOf(c.listener)
 	c.waiting[call.ID] = got
@@ -100,6 +100,24 @@ func listenIn(ports Ports) (l net.Listener, err error) {
 	return nil, fmt.Errorf("listen for the server: %w", err)
 }
 
+// acceptAgain is how long no connection is accepted after one could not be.
+const acceptAgain = 50 * time.Millisecond
+
+// acceptFrom hands on the connections of a listener until that is closed.
+func acceptFrom(l net.Listener, take func(*net.TCPConn)) {
+	for {
+		conn, err := l.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil { // such as too many open files
+			time.Sleep(acceptAgain)
+			continue
+		}
+		take(conn.(*net.TCPConn))
+	}
+}
+
 func portOf(l net.Listener) int { return l.Addr().(*net.TCPAddr).Port }
 
 // fail ends a call without a connection, if it has none yet.
@@ -116,29 +134,20 @@ func (c *calls) give(id CallID, conn *net.TCPConn) bool {
 	return ok
 }
 
-func (c *calls) accept(l net.Listener) {
-	for {
-		conn, err := l.Accept()
-		if errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil { // such as too many open files
-			time.Sleep(acceptAgain)
-			continue
-		}
-		c.mu.Lock()
-		if c.closed || len(c.waiting) == 0 {
-			conn.Close()
-		} else {
-			if len(c.greeting) >= greetersAtOnce {
-				c.greeting[0].Close() // greet returns
-				c.greeting = slices.Delete(c.greeting, 0, 1)
-			}
-			c.greeting = append(c.greeting, conn)
-			c.tasks.Go(func() { c.greet(conn.(*net.TCPConn)) })
-		}
-		c.mu.Unlock()
+// accept takes a connection that may be one of a call.
+func (c *calls) accept(conn *net.TCPConn) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(c.waiting) == 0 {
+		conn.Close()
+		return
 	}
+	if len(c.greeting) >= greetersAtOnce {
+		c.greeting[0].Close() // greet returns
+		c.greeting = slices.Delete(c.greeting, 0, 1)
+	}
+	c.greeting = append(c.greeting, conn)
+	c.tasks.Go(func() { c.greet(conn) })
 }
 
 // greet hands a connection on, if it is one that somebody waits for.
@@ -148,7 +157,7 @@ func (c *calls) greet(conn *net.TCPConn) {
 	_, err := io.ReadFull(conn, id[:])
 	_ = conn.SetReadDeadline(time.Time{})
 	c.mu.Lock()
-	c.greeting = slices.DeleteFunc(c.greeting, func(x net.Conn) bool { return x == conn })
+	c.greeting = slices.DeleteFunc(c.greeting, func(x *net.TCPConn) bool { return x == conn })
 	c.mu.Unlock()
 	if err != nil || !c.give(id, conn) {
 		conn.Close()

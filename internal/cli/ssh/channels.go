@@ -2,13 +2,11 @@ package ssh
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os/exec"
 	"sync"
-	"time"
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -17,9 +15,6 @@ import (
 // channelStreams is how many data streams go through ssh where no port can be reached. Each takes a
 // login, and sshd turns logins away when more than 10 begin at a time (MaxStartups).
 const channelStreams = 4
-
-// acceptAgain is how long no connection is accepted after one could not be.
-const acceptAgain = 50 * time.Millisecond
 
 // channels carry connections to the server's port inside ssh: an ssh for each connection, so that
 // each has a TCP window of its own. They listen on the loopback of this host. Others on this host
@@ -44,22 +39,14 @@ func (f *Flags) openChannels(t *target, port, streams int, errs io.Writer) (*cha
 	}
 	// Beside the streams there are control streams, and connections that others have replaced.
 	c := &channels{listener: l, run: make(map[*exec.Cmd]bool), most: 2*streams + 4}
+	// No person is there to type a password for each of them.
+	line := f.line(t, []string{"-oBatchMode=yes", "-W", fmt.Sprintf("127.0.0.1:%d", port)})
 	c.tasks.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err != nil { // such as too many open files
-				time.Sleep(acceptAgain)
-				continue
-			}
-			// No person is there to type a password for each of them.
-			line := f.line(t, []string{"-oBatchMode=yes", "-W", fmt.Sprintf("127.0.0.1:%d", port)})
+		acceptFrom(l, func(conn *net.TCPConn) {
 			cmd := exec.Command(line[0], line[1:]...)
 			cmd.Stderr, cmd.WaitDelay = errs, outputWithin
-			c.carry(conn.(*net.TCPConn), cmd)
-		}
+			c.carry(conn, cmd)
+		})
 	})
 	return c, nil
 }
@@ -88,7 +75,7 @@ func (c *channels) carry(conn *net.TCPConn, cmd *exec.Cmd) {
 }
 
 // port is where the channels listen.
-func (c *channels) port() int { return c.listener.Addr().(*net.TCPAddr).Port }
+func (c *channels) port() int { return portOf(c.listener) }
 
 // close ends all channels. c may be nil.
 func (c *channels) close() {
