@@ -56,11 +56,12 @@ func (c *calls) connect(ctx context.Context) (*net.TCPConn, error) {
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, func() { c.fail(call.ID) })()
+	var conn *net.TCPConn
 	select {
 	case c.wanted <- call.line():
-	case <-ctx.Done():
+		conn = <-got
+	case conn = <-got: // ctx is done, or calls are closed
 	}
-	conn := <-got
 	switch {
 	case conn == nil && ctx.Err() != nil:
 		return nil, ctx.Err()

@@ -239,8 +239,9 @@ func (s *started) howEnded() error {
 	return errors.New("it ended")
 }
 
-// listen reads what the server says after its answer.
+// listen reads what the server says after its answer. When that ends, there are no calls any more.
 func (s *started) listen() {
+	defer s.calls.close()
 	for {
 		line, err := readMarked(s.out)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -153,5 +154,30 @@ func TestCalls(t *testing.T) {
 	c.close()
 	require.Error(t, (<-done).err)
 	_, err := c.connect(t.Context())
+	require.ErrorIs(t, err, net.ErrClosed)
+}
+
+// TestCallsEnd: when the output of ssh ends, so do the calls that wait, and there are no others. They
+// would take as long as a connection may.
+func TestCallsEnd(t *testing.T) {
+	read, write, err := os.Pipe()
+	require.NoError(t, err)
+	defer read.Close()
+	s := &started{out: bufio.NewReader(read), calls: newCalls(Ports{})}
+	s.tasks.Go(s.listen)
+	defer s.tasks.Wait()
+	done := make(chan error, 2)
+	connect := func() {
+		_, err := s.calls.connect(t.Context())
+		done <- err
+	}
+	go connect()
+	<-s.calls.wanted // a line for the server is on its way
+	go connect()     // nobody takes this one's
+	write.Close()
+	for range 2 {
+		require.Error(t, <-done)
+	}
+	_, err = s.calls.connect(t.Context())
 	require.ErrorIs(t, err, net.ErrClosed)
 }
