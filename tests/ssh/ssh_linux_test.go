@@ -468,8 +468,8 @@ func TestUploaded(t *testing.T) {
 	}
 }
 
-// TestKill kills the client, ssh and the server while files move, and interrupts the client. Nothing of them stays at the far
-// host, and the same command resumes.
+// TestKill kills the client, ssh and the server while files move, and interrupts the client. Nothing
+// of them stays at the far host, and the same command resumes.
 func TestKill(t *testing.T) {
 	f := newFar(t).install()
 	tree := f.near("tree", 24<<20)

@@ -2,6 +2,7 @@ package ssh
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -102,4 +103,31 @@ func throughSSH(opt *fxfer.Options) error {
 		opt.MaxStreams = min(cmp.Or(opt.MaxStreams, channelStreams), channelStreams)
 	}
 	return nil
+}
+
+// reachInside makes channels to a server that does not answer otherwise.
+func (f *Flags) reachInside(ctx context.Context, s *started, server fxfer.URL, t *target, opt *fxfer.Options, errs io.Writer) (_ fxfer.URL, err error) {
+	if err := throughSSH(opt); err != nil {
+		return server, err
+	}
+	blocked := server.Port
+	streams := max(opt.Streams, opt.MaxStreams)
+	if s.channels, err = f.openChannels(t, blocked, streams, errs); err != nil {
+		return server, err
+	}
+	server.Port = s.channels.port()
+	ctx, cancel := context.WithTimeout(ctx, channelWithin)
+	defer cancel()
+	client, err := fxfer.NewClient(*opt)
+	if err != nil {
+		return server, err
+	}
+	if server.Host = "127.0.0.1"; !client.Reaches(ctx, server) {
+		return server, exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable,
+			Err: fmt.Errorf("port %d of %s can't be reached, neither directly nor through ssh", blocked, t.name())},
+			"open ports and name them: --ports 50000-50100; through ssh it takes a login without a password, and AllowTcpForwarding in sshd")
+	}
+	fmt.Fprintf(f.notes, "fxfer: note: port %d of %s can't be reached, so data goes through ssh: it is encrypted twice, and at most %d streams share the line\n",
+		blocked, t.name(), streams)
+	return server, nil
 }
