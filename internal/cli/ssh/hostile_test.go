@@ -103,6 +103,24 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// TestFresh: a sender waits for what the receiver has, unless the server says that there is nothing.
+func TestFresh(t *testing.T) {
+	server := far(t, "photos", "")
+	for _, c := range []struct {
+		use         Use
+		empty, want bool
+	}{{Write, true, true}, {Write, false, false}, {Read, false, true}} {
+		server.Empty = c.empty
+		f, _ := answering(t, server, "while read -r q; do :; done")
+		opt := fxfer.Options{Home: t.TempDir()}
+		err := f.Run(command(t), &opt, []string{"127.0.0.1:photos"}, c.use, func([]string) error {
+			require.Equal(t, c.want, opt.Fresh, c)
+			return nil
+		})
+		require.NoError(t, err)
+	}
+}
+
 // TestEnd: that ssh ended explains a lost connection, and no other error.
 func TestEnd(t *testing.T) {
 	server := far(t, "photos", "")

@@ -95,7 +95,7 @@ func (l *login) start(ctx context.Context, opt *fxfer.Options) error {
 		case <-beginning.Done():
 		}
 	}()
-	opt.Pin, opt.Fresh = a.Pin, a.Empty || !l.write
+	opt.Pin, opt.Fresh = a.Pin, a.Empty || !l.write // where it reads, the client looks at its own disk
 	server := fxfer.URL{Host: <-names, Port: a.Port, Share: a.Share}
 	server, err = f.findServer(beginning, s, a, server, t, opt, l.errs)
 	if err != nil {
