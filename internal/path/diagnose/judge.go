@@ -3,6 +3,7 @@ package diagnose
 import (
 	"cmp"
 	"iter"
+	"math"
 	"slices"
 	"time"
 )
@@ -49,6 +50,7 @@ const (
 	someLoss      = 5e-5 // of segments; less is chance
 	needlessLeast = 4    // segments sent again without need
 	fewDrops      = 3    // cells with drops; fewer are a moment, such as the end of slow start
+	clearly       = 3    // times what is carried: loss alone would allow that
 	// rampRTTs is the longest slow start in round trips, from 10 segments to a large BDP,
 	// including connection setup.
 	rampRTTs = 14
@@ -689,10 +691,19 @@ func (v *view) path(c *Cell) Limiter {
 		return v.line()
 	case reordered > 0 && lossy && float64(spurious) >= most*float64(retrans): // else it is harmless
 		return Reordering
-	case lossy && v.scattered():
+	case lossy && v.scattered() && !harmless(&s, rtt, float64(retrans)/float64(segments)):
 		return RandomLoss
 	}
 	return v.line()
+}
+
+// harmless reports whether loss without a queue leaves cubic streams windows that carry clearly more
+// than the session does. The mean windows are those of RFC 9438, section 5.4, and of the part of it that
+// does as reno does.
+func harmless(s *Sample, rtt time.Duration, loss float64) bool {
+	segments := max(1.054*math.Pow(rtt.Seconds()/loss, 0.75), math.Sqrt(1.5/loss))
+	carried := float64(max(1, s.Streams)*s.MSS) * segments / rtt.Seconds()
+	return s.MSS > 0 && float64(s.Acked) < carried*s.At.Seconds()/clearly
 }
 
 // stale reports whether the mean RTT of a narrow line is that of the past: it follows acknowledgements

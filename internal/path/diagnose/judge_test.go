@@ -574,14 +574,15 @@ func TestJudgeLossAtStart(t *testing.T) {
 		rtt    time.Duration
 		want   Limiter
 	}{
-		"lost at once, a short queue":      {burst, 23400 * time.Microsecond, LineRate},
-		"lost at once, no queue":           {burst, 20300 * time.Microsecond, LineRate},
-		"taken for a policer":              {func(x *Sample) { burst(x); x.Policed = x.At }, 20300 * time.Microsecond, LineRate},
-		"a policer, and never a queue":     {func(x *Sample) { burst(x); x.Policed, x.QueueMost = x.At, 600*time.Microsecond }, 20300 * time.Microsecond, Policed},
-		"no policer, as there was a queue": {func(x *Sample) { burst(x); x.Policed, x.QueueMost = x.At, 15500*time.Microsecond }, 20300 * time.Microsecond, LineRate},
-		"a policer, and a queue":           {func(x *Sample) { x.Retrans = int64(40 * x.At.Seconds()); x.Policed = x.At }, 30 * ms, LineRate},
-		"lost again and again, no queue":   {func(x *Sample) { x.Retrans = int64(40 * x.At.Seconds()) }, 20300 * time.Microsecond, RandomLoss},
-		"a policer, found again and again": {func(x *Sample) { x.Retrans = 265 * int64(1+x.At/(2*second)); x.Policed = x.At }, 20300 * time.Microsecond, Policed},
+		"lost at once, a short queue":        {burst, 23400 * time.Microsecond, LineRate},
+		"lost at once, no queue":             {burst, 20300 * time.Microsecond, LineRate},
+		"taken for a policer":                {func(x *Sample) { burst(x); x.Policed = x.At }, 20300 * time.Microsecond, LineRate},
+		"a policer, and never a queue":       {func(x *Sample) { burst(x); x.Policed, x.QueueMost = x.At, 600*time.Microsecond }, 20300 * time.Microsecond, Policed},
+		"no policer, as there was a queue":   {func(x *Sample) { burst(x); x.Policed, x.QueueMost = x.At, 15500*time.Microsecond }, 20300 * time.Microsecond, LineRate},
+		"a policer, and a queue":             {func(x *Sample) { x.Retrans = int64(40 * x.At.Seconds()); x.Policed = x.At }, 30 * ms, LineRate},
+		"lost again and again, no queue":     {func(x *Sample) { x.Retrans = int64(40 * x.At.Seconds()) }, 20300 * time.Microsecond, RandomLoss},
+		"lost so rarely that it is harmless": {func(x *Sample) { x.Retrans = int64(x.At / second) }, 20300 * time.Microsecond, LineRate},
+		"a policer, found again and again":   {func(x *Sample) { x.Retrans = 265 * int64(1+x.At/(2*second)); x.Policed = x.At }, 20300 * time.Microsecond, Policed},
 		"a policer, which was proved later": {func(x *Sample) {
 			x.Retrans = 265 * int64(1+x.At/(2*second))
 			if x.At >= 6*second {
