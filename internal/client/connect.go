@@ -92,6 +92,7 @@ func (d *dialer) open(ctx context.Context) (transport.Conn, error) {
 		return nil, err
 	}
 	d.connected.Store(true)
+	d.keepPin(conn)
 	if err := d.greet(conn); err != nil {
 		_ = conn.Close()
 		return nil, err
@@ -108,6 +109,18 @@ func (d *dialer) stopRace(ctx context.Context) error {
 		d.connected.Store(true)
 	}
 	return ctx.Err()
+}
+
+// keepPin stores the pinned key of a server that has proven to have it, so that the server is known
+// without the pin next time. That comes before Hello, which may use up the invitation with the pin:
+// whatever happens to this process then, a later one can go on.
+func (d *dialer) keepPin(control transport.Conn) {
+	if d.url.Pin == "" && d.client.pin == "" || d.client.opt.Forget {
+		return
+	}
+	if err := d.client.store.AddKnownServer(serverOf(d.url), identity.PinOf(control.PeerKey())); err != nil {
+		d.client.notice("%v", err)
+	}
 }
 
 // greet sends Hello. An invitation's proof is bound to the connection.
@@ -197,15 +210,4 @@ func (d *dialer) joinBy(ctx context.Context, id uint64, path transport.Path, by 
 		return nil, err
 	}
 	return conn, nil
-}
-
-// admitted keeps the pinned key of a server that has admitted this client, so that it is known
-// without the pin next time.
-func (d *dialer) admitted(control transport.Conn) {
-	if d.url.Pin == "" && d.client.pin == "" || d.client.opt.Forget {
-		return
-	}
-	if err := d.client.remember(d.url, control.PeerKey()); err != nil {
-		d.client.notice("%v", err)
-	}
 }

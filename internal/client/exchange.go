@@ -50,7 +50,7 @@ func (x *exchange) send(messages ...wire.Message) {
 	_, _ = x.conn.Write(out)
 }
 
-// next returns the server's next message. A refusal is an error; Welcome is dealt with here.
+// next returns the server's next message. A refusal is an error; Welcome is passed over.
 func (x *exchange) next() (wire.Message, error) {
 	for {
 		if err := x.conn.SetReadDeadline(time.Now().Add(x.patience)); err != nil {
@@ -64,7 +64,6 @@ func (x *exchange) next() (wire.Message, error) {
 		case *wire.Refuse:
 			return nil, &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
 		case *wire.Welcome:
-			x.admitted(x.conn)
 		default:
 			return m, nil
 		}

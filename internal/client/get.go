@@ -149,7 +149,7 @@ func (p *pull) folder() string {
 func (p *pull) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
 	return session.NewReceiver(control, r, p.tree, transfer.ReceiverOptions{
 		Path: p.below, Target: s.hello.Target, Names: namesOf(&s.hello), Leave: true, Clock: s.clock,
-		Event: s.tracker.Event, Message: func(m wire.Message) { s.message(control, m) },
+		Event: s.tracker.Event, Message: s.message,
 	}), nil
 }
 

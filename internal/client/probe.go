@@ -143,7 +143,6 @@ func (p *probing) welcome(control transport.Conn, r *wire.Reader) (*wire.Welcome
 	}
 	switch m := m.(type) {
 	case *wire.Welcome:
-		p.admitted(control)
 		return m, control.SetReadDeadline(time.Time{})
 	case *wire.Refuse:
 		err := &wire.Error{Code: m.Code, Text: m.Text, Remote: true}

@@ -146,7 +146,7 @@ func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader
 	return session.NewSender(control, r, p.source, transfer.SenderOptions{
 		Speculate: s.fresh, Streams: s.gate.bound(s.first), Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock,
 		Event: s.tracker.Event, WalkFailed: s.tracker.WalkFailed,
-		Message: func(m wire.Message) { s.message(control, m) },
+		Message: s.message,
 	}), nil
 }
 

@@ -197,12 +197,11 @@ func (s *transferSession) running() bool {
 func (s *transferSession) written() int64 { return s.engine.Stats().Written }
 
 // message acts on a message that the engine does not know. The engine calls it from one goroutine.
-func (s *transferSession) message(control transport.Conn, m wire.Message) {
+func (s *transferSession) message(m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Welcome:
 		if first := s.streams.offered(int(min(m.MaxStreams, session.MaxStreams))); first {
 			s.measured.SetPeerName(m.Host)
-			s.admitted(control)
 		}
 		s.priority.bound(m.LeastPriority, m.MostPriority)
 	case *wire.Streams:

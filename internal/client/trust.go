@@ -161,11 +161,3 @@ func (c *Client) confirm(ctx context.Context, u session.URL, about *identity.Unk
 	}
 	return nil
 }
-
-// remember stores the key of a server that was given as a pin and has admitted us.
-func (c *Client) remember(u session.URL, key ed25519.PublicKey) error {
-	if err := c.store.AddKnownServer(serverOf(u), identity.PinOf(key)); err != nil {
-		return &session.Error{Kind: session.KindTrust, Err: err}
-	}
-	return nil
-}

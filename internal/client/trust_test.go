@@ -12,6 +12,8 @@ import (
 	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/session/sessiontest"
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
 )
 
@@ -75,4 +77,75 @@ func TestKey(t *testing.T) {
 	}
 	_, err = New(Options{Home: home, Key: key[:3]})
 	require.Equal(t, session.KindUsage, session.KindOf(err))
+}
+
+// TestPinStays: a command that used an invitation up, but failed, leaves a client that knows the server
+// and is known to it.
+func TestPinStays(t *testing.T) {
+	t.Parallel()
+	source := filepath.Join(t.TempDir(), "f")
+	sessiontest.RandomFile(t, source, 1<<10)
+	for name, call := range map[string]func(*Client, session.URL) error{
+		"list": func(c *Client, u session.URL) error {
+			_, err := c.List(t.Context(), u)
+			return err
+		},
+		"send": func(c *Client, u session.URL) error {
+			_, err := c.Send(t.Context(), []string{source}, u, Transfer{})
+			return err
+		},
+		"get": func(c *Client, u session.URL) error {
+			_, err := c.Get(t.Context(), urls(u), t.TempDir(), Transfer{})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, identity.Read)
+			defer s.stop()
+			u, home := s.invited(t), t.TempDir()
+			u.Path = "none"
+			require.Error(t, call(newClient(t, home, Options{}), u))
+			_, err := newClient(t, home, Options{}).List(t.Context(), s.plain(t, ""))
+			require.NoError(t, err)
+		})
+	}
+}
+
+// TestPinBeforeHello: a client that dies after it has sent an invitation's proof has stored the pin
+// before. The server here ends without an answer instead.
+func TestPinBeforeHello(t *testing.T) {
+	t.Parallel()
+	home, key := t.TempDir(), keyOfHome(t, t.TempDir())
+	l, err := transport.Listen("127.0.0.1:0", transport.Config{Identity: key})
+	require.NoError(t, err)
+	defer l.Close()
+	pin := identity.PinOfPrivate(key)
+	u, err := session.ParseURL("fxfer://" + l.Addr().String() + "/data")
+	require.NoError(t, err)
+	u.Pin, u.Token = pin, "TOKEN"
+	known := make(chan identity.Pin, 1)
+	go func() {
+		defer close(known)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		if conn.Handshake(t.Context()) != nil {
+			return
+		}
+		if _, err := wire.NewReader(conn, wire.MaxFirstMessage).Next(); err != nil {
+			return
+		}
+		store, err := identity.OpenStore(home)
+		if err != nil {
+			return
+		}
+		stored, _, _ := store.KnownServer(u.Address())
+		known <- stored
+	}()
+	_, err = newClient(t, home, Options{Transport: session.TransportTCP}).List(t.Context(), u)
+	require.Error(t, err)
+	require.Equal(t, pin, <-known)
 }
