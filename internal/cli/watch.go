@@ -54,8 +54,12 @@ write under a temporary name first need --exclude, such as --exclude '*.part'.
 
 Files wait in a queue that survives a crash and days without a line. The oldest
 goes first. "fxfer queue" lists the files with their states: arriving, waiting,
-sending, there. If the line or the server is away, watch tries again until it is
-back. The first file shows whether URL is right: try it before with "fxfer ls URL".
+sending, there.
+
+Watch connects when it starts, and makes the folder of URL. If the line or the
+server is away, it tries again until it is back. If the server refuses, such as for
+a wrong share or a missing right, watch ends with exit code 4; but if a session
+with this URL has ever succeeded, it tries again.
 
 With --then delete, a file is removed here after the server has committed it and
 its digest is right. With --then move:FOLDER, it moves there under its path;

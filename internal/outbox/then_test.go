@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -97,7 +98,8 @@ func TestAside(t *testing.T) {
 func newWatcher(t *testing.T, dir string, then Then) (*Watcher, *os.Root) {
 	w := &Watcher{
 		Queue: OpenQueue(t.TempDir(), dir, "url"), Dir: dir, URL: "url", Then: then,
-		Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Log:  slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Send: func(context.Context, iter.Seq[string], func(string) bool, func(Result)) error { return nil },
 	}
 	require.NoError(t, w.begin())
 	root, err := os.OpenRoot(dir)

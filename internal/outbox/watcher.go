@@ -31,7 +31,8 @@ type Watcher struct {
 	// outcome is known, from one goroutine at a time. It asks intact about each path after it has
 	// read the metadata there. It sends the file as these describe it, or not at all. It may read the
 	// paths several times; what came before does not count then. It returns nil if what the server
-	// has is durable, whatever the results say, and otherwise why the session failed as a whole.
+	// has is durable, whatever the results say, and otherwise why the session failed as a whole. Without
+	// paths, it shows whether the server would take files.
 	Send func(ctx context.Context, paths iter.Seq[string], intact func(path string) bool, result func(Result)) error
 	// Tell tells somebody news, once or more often; nil tells nobody. After an error, Run calls it again
 	// later, also in another process, for a day. It does not hold up Send.
@@ -416,12 +417,14 @@ func (w *Watcher) isReady(root *os.Root, f *found, p string, v Version, now time
 }
 
 // sendAll sends batches until ctx ends. It looks for the next one when wake is signalled, when a
-// command has changed the queue, and when a file is due again.
+// command has changed the queue, and when a file is due again. The first session need not have a
+// file: it shows whether the server takes any.
 func (w *Watcher) sendAll(ctx context.Context, wake <-chan struct{}, sent chan<- struct{}) error {
+	connected := false
 	for failures := 0; ctx.Err() == nil; {
 		before := w.Queue.changed()
 		batch, err := w.take(time.Now())
-		if err == nil && len(batch) == 0 {
+		if err == nil && len(batch) == 0 && (connected || batch == nil) {
 			w.idle(ctx, wake, before)
 			continue
 		}
@@ -432,14 +435,19 @@ func (w *Watcher) sendAll(ctx context.Context, wake <-chan struct{}, sent chan<-
 		case ctx.Err() != nil:
 			return nil
 		case err == nil:
-			failures = 0
+			if !connected {
+				w.Log.Info("connected", "url", w.URL)
+			}
+			connected, failures = true, 0
 			continue
 		case w.isFinal(err):
 			return err
 		}
 		pause := pauseAfter(failures)
+		if failures == 0 || len(batch) > 0 { // while nothing waits, one line is enough
+			w.Log.Warn("trying again", "in", pause.Round(time.Millisecond), "error", err)
+		}
 		failures++
-		w.Log.Warn("trying again", "in", pause.Round(time.Millisecond), "error", err)
 		sleep(ctx, pause)
 	}
 	return nil
@@ -495,15 +503,16 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// take marks the files of the next batch as being sent, and returns them: none with an error.
+// take marks the files of the next batch as being sent, and returns them: none with an error, and nil
+// if the queue is paused.
 func (w *Watcher) take(now time.Time) (batch map[string]Version, err error) {
-	batch = map[string]Version{}
 	err = w.Queue.update(func(c *change) error {
-		clear(batch)
+		batch = nil
 		a, err := about(c.tx)
 		if err != nil || a.Paused {
 			return err
 		}
+		batch = map[string]Version{}
 		if err := wait(c, func(string) bool { return true }); err != nil { // if the last end was not stored
 			return err
 		}

@@ -1,17 +1,21 @@
 package outbox
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/fxfer/fxfer/pkg/fxfer"
 	"github.com/stretchr/testify/require"
 )
 
@@ -79,6 +83,58 @@ func TestThenChanges(t *testing.T) {
 	require.Equal(t, Waiting, state(Then{Delete: true}))
 	queueFiles(t, w.Queue, there)
 	require.Equal(t, There, state(Then{MoveTo: "x"}), "it was compared since")
+}
+
+// TestFirstSession asks the server before there is a file. It goes on asking while the server is away,
+// and reports that once. A refusal ends the watcher, unless a session has ever succeeded.
+func TestFirstSession(t *testing.T) {
+	t.Parallel()
+	away := &fxfer.Error{Kind: fxfer.KindUnreachable, Err: errors.New("away")}
+	refused := &fxfer.Error{Kind: fxfer.KindTrust, Err: errors.New("no right")}
+	for name, c := range map[string]struct {
+		answers []error // of the sessions
+		paused  bool
+		want    error
+		log     []string
+	}{
+		"at once":          {answers: []error{nil}, log: []string{"connected"}},
+		"away":             {answers: []error{away, away, away, nil}, log: []string{"trying again", "connected"}},
+		"refused":          {answers: []error{refused}, want: refused},
+		"away and refused": {answers: []error{away, away, refused}, want: refused, log: []string{"trying again"}},
+		"paused":           {paused: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var log bytes.Buffer
+				w, _ := newWatcher(t, t.TempDir(), Then{})
+				require.NoError(t, w.Queue.Pause(c.paused))
+				w.Log = slog.New(slog.NewTextHandler(&log, nil))
+				sessions := 0
+				w.Send = func(_ context.Context, paths iter.Seq[string], _ func(string) bool, _ func(Result)) error {
+					require.Empty(t, slices.Collect(paths))
+					sessions++
+					return c.answers[sessions-1]
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				require.ErrorIs(t, w.sendAll(ctx, make(chan struct{}), make(chan struct{}, 1)), c.want)
+				require.Len(t, c.answers, sessions)
+				var said []string
+				for line := range strings.Lines(log.String()) {
+					for _, text := range []string{"connected", "trying again"} {
+						if strings.Contains(line, text) {
+							said = append(said, text)
+						}
+					}
+				}
+				require.Equal(t, c.log, said)
+				a, err := w.Queue.About()
+				require.NoError(t, err)
+				require.Equal(t, c.want == nil && !c.paused, a.Reached)
+			})
+		})
+	}
 }
 
 // sendTwo sends the files a and b, and returns what the queue knows of them afterwards.
