@@ -444,7 +444,7 @@ func (p *page) start(text string) {
 			return false
 		}
 		_ = conn.Close()
-		if _, err := os.Stat(filepath.Join(p.dir, "server", "serving.json")); err != nil {
+		if found, err := filepath.Glob(filepath.Join(p.dir, "server", "serving-*.json")); err != nil || len(found) == 0 {
 			return false // other commands would not find it yet
 		}
 		if !strings.Contains(text, "--invite") {

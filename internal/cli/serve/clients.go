@@ -48,11 +48,12 @@ func openStore() (*identity.Store, error) {
 	return identity.OpenStore(home)
 }
 
-// allClients returns the clients in authorized_clients, and those in the configuration of the running
-// server, except the revoked. An error may be that of single lines.
+// allClients returns the clients in authorized_clients, and those in the configurations of the running
+// servers, except the revoked. An error may be that of single lines.
 func allClients(store *identity.Store) (list, configured []identity.Client, err error) {
 	list, err = store.Clients()
-	now, _ := readServing(store.Dir()) // without it, there are fewer
+	all, _ := readServing(store.Dir()) // without it, there are fewer
+	now := together(all)
 	if now == nil {
 		return list, nil, err
 	}
@@ -191,10 +192,11 @@ prints what the client may do now.`,
 
 // admit gives a client what the flags say, and returns a sentence about that.
 func (g *grantFlags) admit(store *identity.Store, id identity.Principal) (said string, err error) {
-	now, err := readServing(store.Dir())
+	all, err := readServing(store.Dir())
 	if err != nil {
 		return "", err
 	}
+	now := together(all)
 	if err := g.checkShares(now); err != nil {
 		return "", err
 	}

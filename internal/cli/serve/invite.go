@@ -8,9 +8,12 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -23,8 +26,9 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// serving is what a running server writes into its home folder for other commands on its host.
-// Commands use it for suggestions only and do not trust it.
+// serving is what a running server writes into its home folder for other commands on its host. Each
+// server with this folder has a file of its own. Commands use it for suggestions only and do not
+// trust it.
 type serving struct {
 	Address string   `json:"address"` // the address that the server listens on
 	Shares  []string `json:"shares"`
@@ -34,7 +38,11 @@ type serving struct {
 	Clients []identity.Client `json:"clients,omitempty"` // those in the configuration that have rights there
 }
 
-const servingFile = "serving.json"
+// file returns the name of the file in a home folder. A server that takes the place of one that was
+// killed has the same.
+func (s *serving) file(home string) string {
+	return filepath.Join(home, "serving-"+url.QueryEscape(s.Address)+".json")
+}
 
 // write writes the file into a home folder. Without the file, invite needs more flags.
 func (s *serving) write(home string) error {
@@ -42,7 +50,7 @@ func (s *serving) write(home string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(home, servingFile), append(text, '\n'), 0o600)
+	return os.WriteFile(s.file(home), append(text, '\n'), 0o600)
 }
 
 // granted returns what the configuration gives a client. s may be nil.
@@ -58,20 +66,73 @@ func (s *serving) granted(id identity.Principal) identity.Grants {
 	return nil
 }
 
-// readServing returns nil if no server has written the file, or if the one that has was killed.
-func readServing(home string) (*serving, error) {
-	text, err := os.ReadFile(filepath.Join(home, servingFile))
-	if errors.Is(err, fs.ErrNotExist) {
+// readServing returns what the servers that run with a home folder have written. It leaves out those
+// that were killed.
+func readServing(home string) (all []*serving, err error) {
+	names, err := filepath.Glob(filepath.Join(home, "serving*.json"))
+	for _, name := range names {
+		text, failed := os.ReadFile(name)
+		if errors.Is(failed, fs.ErrNotExist) { // it has just ended
+			continue
+		}
+		s := new(serving)
+		if failed == nil {
+			failed = json.Unmarshal(text, s)
+		}
+		if failed != nil {
+			return nil, failed
+		}
+		if s.runs() {
+			all = append(all, s)
+		}
+	}
+	return all, err
+}
+
+// together returns what several servers have, nil for none. Its Address is that of no server.
+func together(all []*serving) *serving {
+	if len(all) == 0 {
+		return nil
+	}
+	sum := new(serving)
+	for _, s := range all {
+		sum.Shares, sum.Rights = append(sum.Shares, s.Shares...), append(sum.Rights, s.Rights...)
+		sum.Clients = append(sum.Clients, s.Clients...)
+	}
+	return sum
+}
+
+// serverFor returns the server that an invitation to shares is for, nil if none runs. Without shares,
+// these are all of the server. The port, 0 for none, may be that of a router.
+func serverFor(all []*serving, port int, shares []string) (*serving, error) {
+	fits := keep(all, func(s *serving) bool { return tcpAddr(s.Address).Port == port })
+	if len(fits) == 0 {
+		fits = all
+	}
+	if len(fits) > 1 && len(shares) > 0 {
+		fits = keep(fits, func(s *serving) bool {
+			return !slices.ContainsFunc(shares, func(share string) bool { return share != identity.AllShares && !slices.Contains(s.Shares, share) })
+		})
+	}
+	switch {
+	case len(all) == 0:
 		return nil, nil
+	case len(fits) == 1:
+		return fits[0], nil
 	}
-	s := new(serving)
-	if err == nil {
-		err = json.Unmarshal(text, s)
+	return nil, exit.Usage("name the port of one of them, such as --port "+strconv.Itoa(tcpAddr(all[0].Address).Port),
+		"%d servers run with this FXFER_HOME: on %s", len(all), strings.Join(addresses(all), " and "))
+}
+
+func keep(all []*serving, fits func(*serving) bool) []*serving {
+	return slices.DeleteFunc(slices.Clone(all), func(s *serving) bool { return !fits(s) })
+}
+
+func addresses(all []*serving) (text []string) {
+	for _, s := range all {
+		text = append(text, s.Address)
 	}
-	if err == nil && !s.runs() {
-		return nil, nil
-	}
-	return s, err
+	return text
 }
 
 // runs reports whether a server may still run: its address does not refuse connections, or is taken
@@ -126,17 +187,21 @@ func (g *grantFlags) noteLess(to io.Writer, now *serving) {
 
 // Dashboard returns the address of the dashboard of the server with a home folder.
 func Dashboard(home string) (addr string, err error) {
-	now, err := readServing(home)
+	all, err := readServing(home)
+	with := keep(all, func(s *serving) bool { return s.Web != "" })
 	switch {
 	case err != nil:
 		return "", err
-	case now == nil:
+	case len(all) == 0:
 		return "", exit.Usage("start it with --web; or run this as the account of the server, with its FXFER_HOME",
 			"no server runs with FXFER_HOME=%s", home)
-	case now.Web == "":
+	case len(with) == 0:
 		return "", exit.Usage("start it with --web", "the server that runs has no dashboard")
+	case len(with) > 1:
+		return "", exit.Usage("name the dashboard: --web "+with[0].Web, "%d servers with dashboards run with FXFER_HOME=%s: on %s",
+			len(with), home, strings.Join(addresses(with), " and "))
 	}
-	return now.Web, nil
+	return with[0].Web, nil
 }
 
 // NewInvite returns the command that creates an invitation.
@@ -152,7 +217,8 @@ func NewInvite() *cobra.Command {
 that has the same FXFER_HOME. A client is one user account on one machine: use
 the URL as the account that will run the transfers. With --share, the server
 need not run yet. Without --share, the URL is for all shares of the running
-server. A client never gets more than the rights of the share itself.`,
+server; if several run, --port names one. A client never gets more than the
+rights of the share itself.`,
 		Example: `  fxfer invite --share backup --rights wo --expires 24h`,
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -160,7 +226,11 @@ server. A client never gets more than the rights of the share itself.`,
 			if err != nil {
 				return err
 			}
-			now, err := readServing(store.Dir())
+			all, err := readServing(store.Dir())
+			if err != nil {
+				return err
+			}
+			now, err := serverFor(all, port, g.shares)
 			if err != nil {
 				return err
 			}

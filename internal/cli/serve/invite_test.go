@@ -35,13 +35,50 @@ func TestKilledServer(t *testing.T) {
 		require.NoError(t, (&serving{Address: addr.String(), Shares: []string{"backup"}}).write(home))
 		now, err := readServing(home)
 		require.NoError(t, err)
-		require.NotNil(t, now)
+		require.Len(t, now, 1)
 		g := grantFlags{shares: []string{"new"}}
-		require.ErrorContains(t, g.checkShares(now), `no share "new"`)
+		require.ErrorContains(t, g.checkShares(now[0]), `no share "new"`)
 		require.NoError(t, l.Close())
 		now, err = readServing(home)
 		require.NoError(t, err)
-		require.Nil(t, now)
-		require.NoError(t, g.checkShares(now))
+		require.Empty(t, now)
+		require.NoError(t, g.checkShares(together(now)))
+	}
+}
+
+// TestTwoServers: an invitation is for the server that the port or the shares name.
+func TestTwoServers(t *testing.T) {
+	t.Parallel()
+	one := &serving{Address: "[::]:7433", Shares: []string{"backup", "pub"}}
+	two := &serving{Address: "127.0.0.1:7500", Shares: []string{"pub"}}
+	for _, c := range []struct {
+		all    []*serving
+		port   int
+		shares []string
+		want   *serving // nil for none
+		err    string   // "" for none
+	}{
+		{},
+		{shares: []string{"pub"}},
+		{all: []*serving{one}, want: one},
+		{all: []*serving{one}, port: 443, want: one}, // that of a router
+		{all: []*serving{one}, shares: []string{"nosuch"}, want: one},
+		{all: []*serving{one, two}, err: "2 servers run with this FXFER_HOME: on [::]:7433 and 127.0.0.1:7500"},
+		{all: []*serving{one, two}, port: 443, err: "2 servers run"},
+		{all: []*serving{one, two}, port: 7500, want: two},
+		{all: []*serving{one, two}, port: 7433, shares: []string{"*"}, want: one},
+		{all: []*serving{one, two}, port: 7500, shares: []string{"backup"}, want: two},
+		{all: []*serving{one, two}, shares: []string{"backup"}, want: one},
+		{all: []*serving{one, two}, shares: []string{"pub"}, err: "2 servers run"},
+		{all: []*serving{one, two}, shares: []string{"*"}, err: "2 servers run"},
+		{all: []*serving{one, two}, shares: []string{"nosuch"}, err: "2 servers run"},
+	} {
+		got, err := serverFor(c.all, c.port, c.shares)
+		if c.err == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.err)
+		}
+		require.Equal(t, c.want, got, c)
 	}
 }

@@ -372,10 +372,11 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	for _, d := range server.Doors() {
 		said.tell(fmt.Sprintf("%s on %s, key %s", d.Name, d.Addr, d.Fingerprint), "door", "door", d.Name, "address", d.Addr, "key", d.Fingerprint)
 	}
-	if err := f.serving(server).write(home); err != nil {
+	now := f.serving(server)
+	if err := now.write(home); err != nil {
 		said.log.Warn("fxfer invite will not find this server", "error", err)
 	}
-	defer func() { _ = os.Remove(filepath.Join(home, servingFile)) }()
+	defer func() { _ = os.Remove(now.file(home)) }()
 	if pages != nil {
 		defer servePages(pages, said)()
 	}
