@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"strconv"
@@ -46,8 +47,9 @@ its connections. It reads no payload.
 With --pid, --port or a command, explain asks the kernel about the TCP sockets
 ten times a second. The children of a process count, too. This works on Linux;
 processes of other users need root. A command keeps its input, output and exit
-code. The report goes to standard error then; with --json the report goes to
-standard output, and the output of the command to standard error.
+code; if there is no such command, the exit code is 7. The report goes to
+standard error then; with --json the report goes to standard output, and the
+output of the command to standard error.
 
 FILE is a capture in the format pcap or pcapng, made at either end of the path:
 "tcpdump -s 128 -w FILE port 445". The start of the connections should be in it.
@@ -142,6 +144,9 @@ func (f *explainFlags) watch(c *cobra.Command, args []string) error {
 	target, length := explain.Target{PID: f.pid, Port: f.port}, f.length
 	out := c.OutOrStdout()
 	if len(args) > 0 {
+		if err := checkCommand(args[0]); err != nil {
+			return err
+		}
 		target.Command = commandOf(c, args, f.json)
 		if !f.json {
 			out = c.ErrOrStderr()
@@ -170,6 +175,23 @@ func (f *explainFlags) watch(c *cobra.Command, args []string) error {
 		return exit.With(exitCode(target.Command))
 	}
 	return nil
+}
+
+// checkCommand returns an error if there is no such command, whether it is a path or not.
+func checkCommand(name string) error {
+	_, err := exec.LookPath(name)
+	if err == nil {
+		return nil
+	}
+	var path *fs.PathError
+	var command *exec.Error
+	switch {
+	case errors.As(err, &path):
+		err = path.Err
+	case errors.As(err, &command):
+		err = command.Err
+	}
+	return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("run %s: %w", name, err)}
 }
 
 // commandOf makes a command with the input and output of this one.
