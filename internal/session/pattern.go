@@ -37,7 +37,7 @@ func ParsePattern(s string) (u URL, elements []string, err error) {
 		}
 		element, err := patternOf(part)
 		if err != nil {
-			return URL{}, nil, Usage("", "URL: %w", err)
+			return URL{}, nil, Usage("", "%w", err)
 		}
 		elements = append(elements, element)
 	}

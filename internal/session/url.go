@@ -47,7 +47,7 @@ func IsURL(s string) bool {
 func ParseURL(s string) (URL, error) {
 	u, err := parseURL(s)
 	if err != nil {
-		return URL{}, Usage("", "URL: %s", maskSecrets(err.Error()))
+		return URL{}, Usage("", "%s", maskSecrets(err.Error()))
 	}
 	return u, nil
 }
