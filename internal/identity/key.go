@@ -104,7 +104,7 @@ func PinOf(key ed25519.PublicKey) Pin {
 func ParsePin(s string) (Pin, error) {
 	pin := Pin(pinPrefix + strings.TrimPrefix(s, pinPrefix))
 	if _, err := pin.Key(); err != nil {
-		return "", err
+		return "", notKey(s)
 	}
 	return pin, nil
 }
@@ -114,9 +114,14 @@ func (p Pin) Key() (ed25519.PublicKey, error) {
 	key, err := base64.RawURLEncoding.DecodeString(p.Bare())
 	// Decoding accepts line ends and stray last bits, but a pin must have only one spelling.
 	if err != nil || len(key) != ed25519.PublicKeySize || PinOf(key) != p {
-		return nil, fmt.Errorf("%q is not a key: expected ed25519: and 43 characters A-Z a-z 0-9 - _", clip(string(p)))
+		return nil, notKey(string(p))
 	}
 	return key, nil
+}
+
+// notKey is the error of a text, as the user wrote it, that is not a key.
+func notKey(s string) error {
+	return fmt.Errorf("%q is not a key: expected ed25519: and 43 characters A-Z a-z 0-9 - _", clip(s))
 }
 
 // Bare returns the pin without its prefix.

@@ -110,6 +110,8 @@ func TestParsePinRefuses(t *testing.T) {
 		require.ErrorContains(t, err, "is not a key", s)
 		require.NotContains(t, err.Error(), "\n")
 	}
+	_, err := ParsePin("abc")
+	require.ErrorContains(t, err, `"abc" is not a key`, "as it was written")
 }
 
 func FuzzParsePin(f *testing.F) {
