@@ -38,12 +38,13 @@ func TestBounds(t *testing.T) {
 		opt   Options
 		files uint64
 	}{
-		"room for 480 connections, not for 481":                      {Options{MaxConnections: 481}, 1024},
-		"a limit of 100 open files":                                  {Options{}, 100},
-		"a limit of 1 open files":                                    {Options{}, 1},
-		"at most -1 sessions":                                        {Options{MaxSessions: -1}, 0},
-		"at most -5 bytes of memory":                                 {Options{MaxMemory: -5}, 0},
-		"1000 sessions take 1564 MiB of memory, and 640 are allowed": {Options{MaxSessions: 1000}, 0},
+		"room for 480 connections, not for 481":                           {Options{MaxConnections: 481}, 1024},
+		"a limit of 100 open files":                                       {Options{}, 100},
+		"a limit of 1 open files":                                         {Options{}, 1},
+		"at most -1 sessions":                                             {Options{MaxSessions: -1}, 0},
+		"at most -5 bytes of memory":                                      {Options{MaxMemory: -5}, 0},
+		"1000 sessions take 1564 MiB of memory, and the limit is 640 MiB": {Options{MaxSessions: 1000}, 0},
+		"128 sessions take 256 MiB of memory, and the limit is 1 byte":    {Options{MaxMemory: 1}, 0},
 	} {
 		err := c.opt.fill(c.files)
 		require.ErrorContains(t, err, want)

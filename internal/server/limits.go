@@ -2,9 +2,11 @@ package server
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/units"
 )
 
 // The default limits suit a host with 1 GB of memory. Clients beyond MaxSessions are asked to
@@ -57,10 +59,18 @@ func (o *Options) fill(openFiles uint64) error {
 	o.MaxMemory = cmp.Or(o.MaxMemory, DefaultMaxMemory)
 	if least := otherMemory + int64(o.MaxSessions)*streamMemory; o.MaxMemory < least {
 		return session.Usage("allow more memory, or fewer sessions",
-			"%d sessions take %d MiB of memory, and %d are allowed",
-			o.MaxSessions, (least+1<<20-1)>>20, o.MaxMemory>>20)
+			"%d sessions take %d MiB of memory, and the limit is %s",
+			o.MaxSessions, (least+1<<20-1)>>20, mebibytes(o.MaxMemory))
 	}
 	return nil
+}
+
+// mebibytes writes a size in MiB, and one below that in bytes.
+func mebibytes(n int64) string {
+	if n < 1<<20 {
+		return units.Count(n, "byte", "bytes")
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
 }
 
 func (o *Options) checkNegative() error {
