@@ -490,6 +490,9 @@ func (x *fileWork) refusalOf(do wire.Op, p string, err error) *wire.Error {
 		code = wire.CodeChanged
 	case errors.Is(err, disk.ErrUnsupportedKind):
 		if m, statErr := x.scope.Stat(p); statErr == nil && m.Kind == disk.Dir {
+			if p == "." { // the client wrote none
+				return wire.Errorf(wire.CodeFolder, "the share %q is a folder", x.hello.Share)
+			}
 			return wire.Errorf(wire.CodeFolder, "%q is a folder", p)
 		}
 		return wire.Errorf(wire.CodeUnsupported, "%q is no regular file", p)
