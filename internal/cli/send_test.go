@@ -126,12 +126,12 @@ func TestGroupedUsage(t *testing.T) {
 	}
 }
 
-// TestHelpWidth: no line of any help is longer than a terminal of 100 columns.
+// TestHelpWidth: no line of any help is longer than a terminal of 89 columns.
 func TestHelpWidth(t *testing.T) {
 	var check func(c *cobra.Command)
 	check = func(c *cobra.Command) {
 		for line := range strings.Lines(c.Long + "\n" + c.UsageString()) {
-			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 100, "%s: %s", c.CommandPath(), line)
+			require.LessOrEqual(t, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")), 89, "%s: %s", c.CommandPath(), line)
 		}
 		for _, sub := range c.Commands() {
 			check(sub)

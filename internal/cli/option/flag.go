@@ -178,7 +178,7 @@ func Group(flags *pflag.FlagSet, title string, add func()) {
 }
 
 // helpWidth is the longest line of help, in columns.
-const helpWidth = 100
+const helpWidth = 89
 
 // WrapFlags changes cobra's template of the usage of commands so that lines of flags have at most
 // helpWidth columns.

@@ -77,7 +77,8 @@ right; with the word "down", from right to left. --ping measures how much delay
 all traffic adds. At the end, both say what they saw.
 
 With --name, "lab set NAME" changes the link while CMD runs.`,
-		Example: `  fxfer lab run --rtt 50ms --loss 0.1% --right 'iperf3 -s' -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'
+		Example: `  fxfer lab run --rtt 50ms --loss 0.1% --right 'iperf3 -s' \
+    -- sh -c 'iperf3 -c $FXFER_LAB_RIGHT'
   fxfer lab run --leg 80ms,1gbit --leg 20ms,100mbit,initcwnd=3 --right 'iperf3 -s' \
     --middle 'socat TCP-LISTEN:5201,fork TCP:$FXFER_LAB_RIGHT:5201' \
     -- sh -c 'iperf3 -c $FXFER_LAB_MIDDLE1'
