@@ -28,7 +28,9 @@ type File struct {
 	src  source
 	sent atomic.Int64
 	once sync.Once
-	part error // why not all of it was sent
+
+	mu   sync.Mutex // guards part
+	part error      // why not all of it was sent
 }
 
 // source is what a File reads: a disk.Source, or an openText.
@@ -102,10 +104,14 @@ func (f *File) ReadAt(b []byte, off int64) (int, error) {
 	n, err := f.src.ReadAt(b, off)
 	if n > 0 {
 		if err := pass(f.s, f.s.Out, n); err != nil {
+			f.Fail(err)
 			return 0, err
 		}
 	}
 	f.sent.Add(int64(n))
+	if err != nil && !errors.Is(err, io.EOF) {
+		f.Fail(err)
+	}
 	return n, err
 }
 
@@ -122,7 +128,12 @@ func pass(s *session, q *pace.Queue, n int) error {
 }
 
 // Fail notes why the file was not sent as the client has asked for it, or nil. It comes before Close.
-func (f *File) Fail(why error) { f.part = why }
+// The first reason counts, and errors of ReadAt are noted already.
+func (f *File) Fail(why error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.part = cmp.Or(f.part, why)
+}
 
 // Close ends the use of the file.
 func (f *File) Close() error {
@@ -130,6 +141,8 @@ func (f *File) Close() error {
 	f.once.Do(func() {
 		err = f.src.Close()
 		f.tree.give(f.s)
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.s.Record(Record{Outcome: Sent, Path: f.path, Bytes: f.sent.Load(), Err: f.part})
 	})
 	return err

@@ -444,21 +444,51 @@ func TestRefusedFTP(t *testing.T) {
 	}
 }
 
-// TestFTPAudit aborts a download: the audit log says so.
+// TestFTPAudit has downloads that fail at each step: the audit log says so.
 func TestFTPAudit(t *testing.T) {
 	t.Parallel()
 	var log auditLog
-	s := begin(t, func(o *fxfer.ServerOptions) {
-		o.Doors.FTP = fxfer.FTPDoor{Addr: "127.0.0.1:0", Clear: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
-		o.Audit = slog.New(slog.NewTextHandler(&log, nil))
+	s := begin(t, log.keep, func(o *fxfer.ServerOptions) {
+		o.Doors.FTP = fxfer.FTPDoor{Addr: "127.0.0.1:0", Active: true, Clear: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}}
 	})
-	write(t, s.share("docs/file"), 64<<20)
-	x := s.dialFTP(t).logIn("anna", false)
-	x.data("RETR /docs/file")
-	x.do(426, "ABOR")
-	x.expect(226)
-	x.do(200, "NOOP")
-	require.Regexp(t, `path=file error="the client has aborted the transfer" bytes=\d+ outcome=failed`, log.String())
+	aborts := func(x *ftpClient) {
+		x.do(426, "ABOR")
+		x.expect(226)
+	}
+	const aborted = `"the client has aborted the transfer"`
+	for name, c := range map[string]struct {
+		fails      func(x *ftpClient, retr string)
+		err, bytes string // patterns
+	}{
+		"begun": {func(x *ftpClient, retr string) {
+			c, _ := x.data("%s", retr)
+			_, err := io.ReadFull(c, make([]byte, 1))
+			require.NoError(t, err)
+			aborts(x)
+		}, aborted, `[1-9]\d*`},
+		"before the connection": {func(x *ftpClient, retr string) {
+			x.passive()
+			x.do(150, "%s", retr)
+			aborts(x)
+		}, aborted, "0"},
+		"no connection": {func(x *ftpClient, retr string) {
+			x.do(200, "EPRT |1|127.0.0.1|%d|", x.conn.LocalAddr().(*net.TCPAddr).Port) // where nobody listens
+			x.do(150, "%s", retr)
+			x.expect(426)
+		}, ".*", "0"},
+		"behind the end": {func(x *ftpClient, retr string) {
+			x.passive()
+			x.do(350, "REST %d", 65<<20)
+			x.do(554, "%s", retr)
+		}, ".*", "0"},
+	} {
+		write(t, s.share("docs", name), 10)
+		require.NoError(t, os.Truncate(s.share("docs", name), 64<<20)) // more than sockets hold
+		x := s.dialFTP(t).logIn("anna", false)
+		c.fails(x, "RETR /docs/"+name)
+		x.do(200, "NOOP") // the file is closed
+		require.Regexp(t, fmt.Sprintf(`path="?%s"? error=%s bytes=%s outcome=failed`, name, c.err, c.bytes), log.String())
+	}
 }
 
 // auditLog keeps what is logged.
@@ -466,6 +496,9 @@ type auditLog struct {
 	mu   sync.Mutex // guards text
 	text strings.Builder
 }
+
+// keep has a server write its audit log here.
+func (l *auditLog) keep(o *fxfer.ServerOptions) { o.Audit = slog.New(slog.NewTextHandler(l, nil)) }
 
 func (l *auditLog) Write(b []byte) (int, error) {
 	l.mu.Lock()
@@ -477,6 +510,13 @@ func (l *auditLog) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
+}
+
+// gets waits until a line of the log matches a pattern.
+func (l *auditLog) gets(t *testing.T, pattern string) {
+	t.Helper()
+	line := regexp.MustCompile(pattern)
+	require.Eventually(t, func() bool { return line.MatchString(l.String()) }, patience, 10*time.Millisecond, pattern)
 }
 
 // TestHostileFTP tries to leave the shares, to reach others, and to do what the rights forbid.

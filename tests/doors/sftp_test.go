@@ -300,6 +300,19 @@ func TestAbortedSFTP(t *testing.T) {
 	requireFile(t, data, s.share("docs/new"))
 }
 
+// TestSFTPAudit leaves before the first byte of a download: the audit log says so.
+func TestSFTPAudit(t *testing.T) {
+	t.Parallel()
+	var log auditLog
+	s := begin(t, log.keep)
+	write(t, s.share("docs/file"), 10)
+	c, conn := s.dial(t, "anna")
+	_, err := c.Open("/docs/file")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	log.gets(t, `path=file error=.* bytes=0 outcome=failed`)
+}
+
 // TestHostileSFTP tries to leave the shares, and to see and do what the rights forbid.
 func TestHostileSFTP(t *testing.T) {
 	t.Parallel()

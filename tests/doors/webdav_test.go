@@ -613,6 +613,24 @@ func rawStatus(t *testing.T, addr, request string) int {
 	return answer.StatusCode
 }
 
+// TestWebDAVAudit leaves at the head of a download: the audit log says so.
+func TestWebDAVAudit(t *testing.T) {
+	t.Parallel()
+	var log auditLog
+	d := beginDAV(t, log.keep)
+	write(t, d.share("docs/file"), 10)
+	require.NoError(t, os.Truncate(d.share("docs/file"), 64<<20)) // more than sockets hold
+	conn, err := net.Dial("tcp", d.addr)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "GET /docs/file HTTP/1.1\r\nHost: x\r\n"+annaLogsIn+"\r\n")
+	require.NoError(t, err)
+	_, err = io.ReadFull(conn, make([]byte, 1)) // the file is open
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	log.gets(t, `path=file error=.* bytes=\d+ outcome=failed`)
+}
+
 // TestHostileWebDAV tries to leave the shares, and to see and do what the rights forbid.
 func TestHostileWebDAV(t *testing.T) {
 	t.Parallel()

@@ -179,6 +179,7 @@ func TestGivesUp(t *testing.T) {
 			})
 			var why error
 			_ = c.transfer(&transfer{
+				receives: true,
 				move: func(_ context.Context, d *dataConn) error {
 					_, err := io.ReadAll(d)
 					return cmp.Or(err, d.whole(io.EOF))

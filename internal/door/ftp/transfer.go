@@ -3,7 +3,6 @@ package ftp
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -48,9 +47,12 @@ type transfer struct {
 	moved atomic.Int64 // bytes
 	// move moves the data. Its errors are a dataError or of files.
 	move func(ctx context.Context, d *dataConn) error
-	// finish decides about what has come, and confirm then waits until the client may know of it.
-	// They are nil where nothing comes.
-	finish  func(error) error
+	// finish gets why the transfer has failed, or nil, and returns that, or why what has come can't
+	// stay. It is called in every case, also if move was not. It may be nil.
+	finish func(error) error
+	// receives is set if data comes from the client. The end of the control connection then counts.
+	receives bool
+	// confirm waits until the client may know of what has come. It may be nil.
 	confirm func(ctx context.Context) error
 }
 
@@ -107,12 +109,12 @@ func (x *control) exchange(t *transfer) (err, ended error) {
 			d.reset()
 			return err
 		}
-		if err := d.finish(); err != nil && t.finish == nil {
+		if err := d.finish(); err != nil && !t.receives {
 			return dataError{err}
 		}
 		return nil
 	})
-	if err == nil && t.finish != nil {
+	if err == nil && t.receives {
 		err, ended = x.stays(t.status)
 	}
 	return t.settle(err), ended
@@ -151,7 +153,9 @@ func (x *control) retr(arg string) error {
 	defer f.Close()
 	off, size := x.offset, f.Size()
 	if off > size {
-		return x.reply(554, "the file has only %d bytes", size)
+		err := fmt.Errorf("the file has only %d bytes", size)
+		f.Fail(err)
+		return x.reply(554, "%v", err)
 	}
 	t := &transfer{what: fmt.Sprintf("sending %d bytes", size-off)}
 	t.move = func(ctx context.Context, d *dataConn) error {
@@ -159,14 +163,16 @@ func (x *control) retr(arg string) error {
 		if x.ascii {
 			to = toLines{d}
 		}
-		err := each(ctx, f, off, func(b []byte) error {
+		return each(ctx, f, off, func(b []byte) error {
 			t.moved.Add(int64(len(b)))
 			if _, err := to.Write(b); err != nil {
 				return dataError{err}
 			}
 			return nil
 		})
-		f.Fail(cmp.Or(context.Cause(ctx), err))
+	}
+	t.finish = func(err error) error {
+		f.Fail(err)
 		return err
 	}
 	return x.transfer(t)
@@ -220,6 +226,7 @@ func (x *control) hash(arg string) error {
 				return err
 			})
 		})
+	f.Fail(err)
 	switch {
 	case ended != nil:
 		return ended
@@ -270,7 +277,7 @@ func (x *control) store(p string, c door.Creation, what string) error {
 	if x.ascii || off > 0 {
 		announced = -1 // nobody says of what it is the size
 	}
-	t := &transfer{what: what, confirm: u.Confirm}
+	t := &transfer{what: what, receives: true, confirm: u.Confirm}
 	t.move = func(_ context.Context, d *dataConn) error {
 		from := io.Reader(d)
 		if x.ascii {

@@ -71,6 +71,9 @@ func (r reader) ReadAt(b []byte, off int64) (int, error) {
 	return n, answer(err)
 }
 
+// TransferError implements sftp.TransferError: the connection ended before the handle was closed.
+func (r reader) TransferError(err error) { r.Fail(err) }
+
 // Filewrite implements sftp.FileWriter.
 func (h *handlers) Filewrite(r *sftp.Request) (io.WriterAt, error) {
 	w, err := h.create(r)

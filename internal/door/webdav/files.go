@@ -69,7 +69,11 @@ type reader struct {
 }
 
 func (f *reader) Stat() (fs.FileInfo, error) { return f.entry, nil }
-func (f *reader) Close() error               { return f.file.Close() }
+
+func (f *reader) Close() error {
+	f.file.Fail(f.q.unsent)
+	return f.file.Close()
+}
 
 func (f *reader) Read(b []byte) (int, error) {
 	n, err := f.file.ReadAt(b, f.at)
@@ -80,6 +84,7 @@ func (f *reader) Read(b []byte) (int, error) {
 		err = nil
 	case f.at < f.file.Size(): // it is shorter than when it was opened, and a copy would be whole
 		err = io.ErrUnexpectedEOF
+		f.file.Fail(err)
 	}
 	return n, err
 }

@@ -81,6 +81,7 @@ type request struct {
 
 	target string // of COPY and MOVE
 	fault  error  // what went wrong, if the library can't say that
+	unsent error  // why the client does not get the rest of the answer
 	lists  chan struct{}
 	listed int // entries that the library keeps
 	// children are the entries of the folder that a PROPFIND lists.

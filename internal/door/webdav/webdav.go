@@ -297,7 +297,11 @@ func (a *answer) Write(b []byte) (int, error) {
 		a.status = http.StatusOK
 	}
 	a.hurry()
-	return a.ResponseWriter.Write(b)
+	n, err := a.ResponseWriter.Write(b)
+	if err != nil { // the library does not say
+		a.request.unsent = err
+	}
+	return n, err
 }
 
 // hurry lets the client take what is written from now on within a while.
