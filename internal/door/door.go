@@ -21,6 +21,9 @@ import (
 // LoginWithin bounds the time from the connection to a login: people type passwords meanwhile.
 const LoginWithin = time.Minute
 
+// SilentFor is how long a client may neither send nor take a byte, where it is its turn.
+const SilentFor = 2 * time.Minute
+
 // ErrLogin refuses a login. It does not say whether there is such a user.
 var ErrLogin = errors.New("the name or the password is wrong")
 

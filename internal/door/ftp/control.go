@@ -164,7 +164,7 @@ func (x *control) use(c net.Conn) {
 type replies struct{ net.Conn }
 
 func (r replies) Write(b []byte) (int, error) {
-	_ = r.SetWriteDeadline(time.Now().Add(silentFor))
+	_ = r.SetWriteDeadline(time.Now().Add(door.SilentFor))
 	return r.Conn.Write(b)
 }
 

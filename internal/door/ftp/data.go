@@ -11,14 +11,12 @@ import (
 	"net/netip"
 	"sync/atomic"
 	"time"
+
+	"github.com/fxfer/fxfer/internal/door"
 )
 
-const (
-	// connectWithin bounds the time until a data connection is there, with TLS.
-	connectWithin = 30 * time.Second
-	// silentFor is how long a data connection may move nothing, and how long a reply may take.
-	silentFor = 2 * time.Minute
-)
+// connectWithin bounds the time until a data connection is there, with TLS.
+const connectWithin = 30 * time.Second
 
 var (
 	errNoConnection = errors.New("no data connection came from this address")
@@ -68,7 +66,7 @@ type socket struct {
 }
 
 func (s *socket) Read(b []byte) (int, error) {
-	_ = s.SetReadDeadline(time.Now().Add(silentFor))
+	_ = s.SetReadDeadline(time.Now().Add(door.SilentFor))
 	n, err := s.Conn.Read(b)
 	if errors.Is(err, io.EOF) {
 		s.ended.Store(true)
@@ -77,7 +75,7 @@ func (s *socket) Read(b []byte) (int, error) {
 }
 
 func (s *socket) Write(b []byte) (int, error) {
-	_ = s.SetWriteDeadline(time.Now().Add(silentFor))
+	_ = s.SetWriteDeadline(time.Now().Add(door.SilentFor))
 	return s.Conn.Write(b)
 }
 

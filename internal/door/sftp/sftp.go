@@ -18,10 +18,8 @@ import (
 )
 
 const (
-	// aliveEvery is how often a client is asked for a sign of life, and silentFor how long it may
-	// give none.
+	// aliveEvery is how often a client is asked for a sign of life. It may give none for door.SilentFor.
 	aliveEvery = 30 * time.Second
-	silentFor  = 2 * time.Minute
 	// maxChannels bounds the SFTP channels of one connection. Each may hold 2 MiB that wait.
 	maxChannels = 2
 	// maxTries bounds the passwords and keys that one connection may try: agents offer many keys.
@@ -69,7 +67,7 @@ func (d *Door) Serve(ctx context.Context, c net.Conn, admitted func()) error {
 	}
 	defer left()
 	cancel() // from here on, the connection has deadlines of its own; a read waits already
-	_ = c.SetDeadline(time.Now().Add(silentFor))
+	_ = c.SetDeadline(time.Now().Add(door.SilentFor))
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	x := &connection{conn: conn, tree: door.NewTree(ctx, account), ctx: ctx, leave: leave}
@@ -85,14 +83,14 @@ type impatientConn struct {
 
 func (c *impatientConn) Read(b []byte) (int, error) {
 	if c.loggingIn.Err() != nil {
-		_ = c.SetReadDeadline(time.Now().Add(silentFor))
+		_ = c.SetReadDeadline(time.Now().Add(door.SilentFor))
 	}
 	return c.Conn.Read(b)
 }
 
 func (c *impatientConn) Write(b []byte) (int, error) {
 	if c.loggingIn.Err() != nil {
-		_ = c.SetWriteDeadline(time.Now().Add(silentFor))
+		_ = c.SetWriteDeadline(time.Now().Add(door.SilentFor))
 	}
 	return c.Conn.Write(b)
 }

@@ -104,7 +104,7 @@ func TestDeadlines(t *testing.T) {
 			client := logIn(t, c, 0)
 			began := time.Now()
 			c.mute.Store(true)
-			require.LessOrEqual(t, left().Sub(began), silentFor+aliveEvery)
+			require.LessOrEqual(t, left().Sub(began), door.SilentFor+aliveEvery)
 			_ = client.Close()
 		})
 	})

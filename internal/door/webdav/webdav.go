@@ -23,8 +23,6 @@ import (
 const (
 	// headWithin is the time for the head of a request, and for the handshake of TLS.
 	headWithin = 20 * time.Second
-	// silentFor is how long a client may neither send nor take a byte of a body, or have no request.
-	silentFor = 2 * time.Minute
 	// maxHead bounds the head of a request.
 	maxHead = 16 << 10
 	// maxXML bounds the body of a request that is no file. Those of clients have less than 2 KiB.
@@ -88,7 +86,7 @@ func (d *Door) Serve(ctx context.Context, c net.Conn, admitted func()) error {
 	defer late.Stop()
 	x.admitted = sync.OnceFunc(func() { late.Stop(); admitted() })
 	server := &http.Server{
-		Handler: x, ReadHeaderTimeout: headWithin, IdleTimeout: silentFor, MaxHeaderBytes: maxHead,
+		Handler: x, ReadHeaderTimeout: headWithin, IdleTimeout: door.SilentFor, MaxHeaderBytes: maxHead,
 		ErrorLog:     log.New(io.Discard, "", 0),
 		TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){}, // no HTTP/2
 		BaseContext:  func(net.Listener) context.Context { return ctx },
@@ -150,7 +148,7 @@ type connection struct {
 func (x *connection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
 	if r.ContentLength != 0 { // also for what the library reads of a body that nobody wants
-		_ = a.control.SetReadDeadline(time.Now().Add(silentFor))
+		_ = a.control.SetReadDeadline(time.Now().Add(door.SilentFor))
 	}
 	// What others have put in a share must not run as a page of this server.
 	a.Header().Set("Content-Security-Policy", "sandbox")
@@ -230,7 +228,7 @@ type body struct {
 }
 
 func (b *body) Read(p []byte) (int, error) {
-	_ = b.control.SetReadDeadline(time.Now().Add(silentFor))
+	_ = b.control.SetReadDeadline(time.Now().Add(door.SilentFor))
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) { // from here on, the library looks whether the client leaves
 		_ = b.control.SetReadDeadline(time.Time{})
@@ -305,7 +303,7 @@ func (a *answer) Write(b []byte) (int, error) {
 }
 
 // hurry lets the client take what is written from now on within a while.
-func (a *answer) hurry() { _ = a.control.SetWriteDeadline(time.Now().Add(silentFor)) }
+func (a *answer) hurry() { _ = a.control.SetWriteDeadline(time.Now().Add(door.SilentFor)) }
 
 // Unwrap is for http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -132,14 +132,14 @@ func TestDeadlines(t *testing.T) {
 		}), door.LoginWithin+headWithin, "no login")
 		require.LessOrEqual(t, stays(func(c net.Conn) {
 			require.Equal(t, http.StatusOK, ask(c, "OPTIONS", "anna", "right"))
-		}), silentFor+2*time.Second, "no more requests")
+		}), door.SilentFor+2*time.Second, "no more requests")
 		for _, method := range []string{"PROPPATCH", "OPTIONS"} {
 			require.LessOrEqual(t, stays(func(c net.Conn) {
 				takeAll(c)
 				go func() {
 					_, _ = fmt.Fprintf(c, "%s / HTTP/1.1\r\nHost: x\r\nAuthorization: Basic YW5uYTpyaWdodA==\r\nContent-Length: 99\r\n\r\n<", method)
 				}()
-			}), 2*silentFor+time.Minute, "half a body: %s", method)
+			}), 2*door.SilentFor+time.Minute, "half a body: %s", method)
 		}
 	})
 }
