@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"regexp"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -130,7 +131,7 @@ func setUpHosts(l *lab.Lab, h setup) (undo func() error, err error) {
 			return nil, errors.Join(err, all.Undo())
 		}
 	}
-	for _, side := range []*lab.Host{l.Left, l.Right} {
+	for _, side := range slices.Concat([]*lab.Host{l.Left, l.Right}, l.Middle) {
 		err := side.Do(func() error {
 			for _, s := range host {
 				if err := hosts.SetSysctl(s.Name, s.Value); err != nil {

@@ -3,12 +3,12 @@
 // b3sum. Other programs take part if they are installed.
 //
 // The grids neighbours and window show what somebody who sends does to others on the line. They take
-// hours and run only when they are named. They write neighbours.md and window.md. The grids deadline
-// and budget run only when they are named, too. They write deadline.md and host.md.
+// hours and run only when they are named. They write neighbours.md and window.md. The grids deadline,
+// budget and branch run only when they are named, too. They write deadline.md, host.md and branch.md.
 //
 //	go run ./tests/bench [-grid seeds|rtt|loss|short|narrow|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
 //	go run ./tests/bench -grid neighbours|window|window-alone|window-beside|window-low|window-troubles|window-rate [-rows REGEXP] [-reps N] [-seconds N] [-before PROGRAM] [-quick]
-//	go run ./tests/bench -grid deadline|budget [-reps N] [-quick]
+//	go run ./tests/bench -grid deadline|budget|branch [-reps N] [-quick]
 package main
 
 import (
@@ -35,11 +35,12 @@ func main() {
 }
 
 func benchmark() (err error) {
+	alone := []string{deadlineGrid, budgetGrid, branchGrid}
 	var names []string
 	for _, g := range grids {
 		names = append(names, g.name)
 	}
-	gridName := flag.String("grid", "", "measure only this grid: "+strings.Join(slices.Concat(names, []string{"neighbours", "window", deadlineGrid, budgetGrid}), ", ")+" or a part of window, such as window-low")
+	gridName := flag.String("grid", "", "measure only this grid: "+strings.Join(slices.Concat(names, []string{"neighbours", "window"}, alone), ", ")+" or a part of window, such as window-low")
 	rows := flag.String("rows", "", "measure only the rows whose name matches this `regexp`; the report goes to standard output")
 	reps := flag.Int("reps", 0, "repeat so `often` instead of as often as the grid says")
 	quick := flag.Bool("quick", false, "see whether everything works: small files, single runs; the report goes to standard output")
@@ -55,8 +56,8 @@ func benchmark() (err error) {
 	switch {
 	case err != nil:
 		return fmt.Errorf("-rows: %w", err)
-	case *gridName != "" && *gridName != deadlineGrid && *gridName != budgetGrid && !slices.Contains(names, *gridName) && len(shared) == 0:
-		return fmt.Errorf("-grid: there is no %q, but %s, neighbours, window, %s, %s", *gridName, strings.Join(names, ", "), deadlineGrid, budgetGrid)
+	case *gridName != "" && !slices.Contains(alone, *gridName) && !slices.Contains(names, *gridName) && len(shared) == 0:
+		return fmt.Errorf("-grid: there is no %q, but %s, neighbours, window, %s", *gridName, strings.Join(names, ", "), strings.Join(alone, ", "))
 	case *seconds < 1:
 		return errors.New("-seconds: at least 1 is needed")
 	case flag.NArg() > 0:
@@ -87,12 +88,15 @@ func benchmark() (err error) {
 		}
 	}
 	evidence := filepath.Join(root, "docs", "evidence")
-	if *gridName == deadlineGrid || *gridName == budgetGrid {
-		if *quick {
+	if slices.Contains(alone, *gridName) {
+		if *quick || *rows != "" {
 			evidence = ""
 		}
-		if *gridName == budgetGrid {
+		switch *gridName {
+		case budgetGrid:
 			return b.writeBudget(ctx, evidence)
+		case branchGrid:
+			return b.writeBranch(ctx, pattern, evidence)
 		}
 		return b.writeDeadlines(ctx, max(1, *reps), evidence)
 	}

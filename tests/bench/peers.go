@@ -102,7 +102,12 @@ func tar(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error
 
 func serveFTP(ctx context.Context, s *stage) error {
 	c := hosts.Command{Host: s.sender, Argv: []string{find("vsftpd"), "conf/vsftpd.conf"}}
-	return s.configured(ctx, c, ftpPort, "conf/vsftpd.conf", fmt.Sprintf(`listen=YES
+	return s.configured(ctx, c, ftpPort, "conf/vsftpd.conf", vsftpdConfig(ftpPort, s.Path))
+}
+
+// vsftpdConfig lets everybody read what is in the folder root.
+func vsftpdConfig(port int, root string) string {
+	return fmt.Sprintf(`listen=YES
 listen_ipv6=NO
 listen_port=%d
 background=NO
@@ -114,7 +119,7 @@ local_enable=NO
 seccomp_sandbox=NO
 connect_from_port_20=NO
 xferlog_enable=NO
-`, ftpPort, s.Path))
+`, port, root)
 }
 
 func lftp(_ context.Context, s *stage, l *load, _ []string) (hosts.Command, error) {
