@@ -54,8 +54,12 @@ func (c *Controller) doubt(s Sample) {
 		c.enter(Cruise, s.At)
 		return
 	case c.doubts.empty == 0 && age > max(6*lag, testFor) && m.standing > c.doubts.top-falls(age-2*lag):
-		c.share(s)
-		return
+		if leastShare*c.line < emptyShare*c.doubts.part {
+			c.share(s)
+			return
+		}
+		c.line = c.doubts.part // a queue of our own could not flow off: the line has become slower
+		c.enter(Doubt, s.At)
 	case c.doubts.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.doubts.empty > lag:
 		c.share(s)
 		return
