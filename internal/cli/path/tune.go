@@ -65,10 +65,12 @@ long as the budget lasts. If it is too short, the runs become smaller.
 
 The goodput of a setting is compared with that of the defaults in the same round.
 The interval holds the true difference in 95 % of all experiments (Student's t;
-Holm's correction for several settings). A setting is faster or slower only if
-its interval does not hold 0 and the difference is 2 % or more. All others are
-equal: then less sent again wins, then less added delay, then fewer streams. That
-no setting differs from the defaults is the usual result.
+Holm's correction for several settings). From seven rounds on, the largest and the
+smallest seventh of the differences are left out, so that single disturbed runs
+hide nothing. A setting is faster or slower only if its interval does not hold 0
+and the difference is 2 % or more. All others are equal: then less sent again wins,
+then less added delay, then fewer streams. That no setting differs from the
+defaults is the usual result.
 
 With several URLs, tune compares the settings at each server, and says whether
 one is best for all. --save keeps the best setting as a profile for
