@@ -26,8 +26,8 @@ func summarize(values []float64) (s Summary) {
 	return s
 }
 
-// Interval is the mean of paired differences, trimmed as by estimate, and the interval that holds the true difference
-// in 95 % of all experiments.
+// Interval is the mean of paired differences, trimmed as by estimate, and the interval that holds the
+// true difference in 95 % of all experiments.
 type Interval struct {
 	Pairs int     `json:"pairs"`
 	Mean  float64 `json:"mean"`
