@@ -199,7 +199,7 @@ func (s *Server) open(undecided bool) (all []Setting) {
 // decided reports whether more runs would not change how a setting compares with the defaults: it
 // certainly differs, or the difference does not matter.
 func decided(sure, likely Interval, least float64) bool {
-	differs := sure.known() && !sure.HoldsZero()
+	differs := sure.Pairs >= leastPairs && !sure.HoldsZero()
 	return differs || likely.known() && max(math.Abs(likely.Low), math.Abs(likely.High)) < least
 }
 

@@ -12,6 +12,9 @@ const (
 	// alphaGentler is the same for less sent again and less delay together, where goodput is equal. It
 	// is added to alpha, so it is small.
 	alphaGentler = alpha / 5
+	// leastPairs is the least number of rounds that show a difference: two often agree by chance, and
+	// Student's t believes noise to be normal.
+	leastPairs = 3
 	// matters is the least difference of goodput that counts, as a share of the defaults' goodput.
 	matters = 0.02
 	// mattersAgain is the least difference in the share of segments sent again that counts.
@@ -81,7 +84,7 @@ func (r *Result) sum(of func(*Measure) float64) Summary {
 // placeOf judges a gain. least is what counts as a difference.
 func placeOf(gain Interval, least float64) Place {
 	switch {
-	case gain.HoldsZero() || math.Abs(gain.Mean) < least:
+	case gain.Pairs < leastPairs || gain.HoldsZero() || math.Abs(gain.Mean) < least:
 		return Equal
 	case gain.Mean > 0:
 		return Faster
