@@ -90,6 +90,7 @@ var intents = map[wire.Intent]Effect{
 	wire.Store:  Names | Read | Add,
 	wire.Expire: Names | Expire,
 	wire.Files:  Names | Read | Write,
+	wire.Early:  Write,
 }
 
 // ruleOf returns the rule for one effect.

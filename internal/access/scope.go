@@ -353,6 +353,30 @@ func (s *Scope) Partial(m disk.Meta, blockSize int, opt disk.TargetOptions) (*di
 	return s.tree.Partial(m, blockSize, opt)
 }
 
+// Early opens the early partial file of the target m.Path.
+func (s *Scope) Early(m disk.Meta, blockSize int, opt disk.TargetOptions) (*disk.Partial, error) {
+	if err := s.check(Write, m.Path); err != nil {
+		return nil, err
+	}
+	return s.tree.Early(m, blockSize, opt)
+}
+
+// OpenEarly opens the early partial file of the target m.Path for reading.
+func (s *Scope) OpenEarly(m disk.Meta, blockSize int) (*disk.Source, error) {
+	if err := s.check(Read, m.Path); err != nil {
+		return nil, err
+	}
+	return s.tree.OpenEarly(m, blockSize)
+}
+
+// RemoveEarly removes the early partial file of the target at p.
+func (s *Scope) RemoveEarly(p string) (removed bool, err error) {
+	if err := s.check(Write, p); err != nil {
+		return false, err
+	}
+	return s.tree.RemoveEarly(p)
+}
+
 // Commit completes the partial file of the target m.Path.
 func (s *Scope) Commit(p *disk.Partial, m disk.Meta) error {
 	if err := s.check(Write, m.Path); err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,7 +53,9 @@ type Partial struct {
 	target    writingTarget
 	size      int64 // -1: unknown
 	blockSize int64
-	holes     bool // blocks that nobody writes are zeros
+	holes     bool  // blocks that nobody writes are zeros
+	early     bool  // of a file that still grows; size is only a bound
+	least     int64 // bytes that the source of an early one has by now
 	opt       TargetOptions
 	inMemory  bool           // file system without a medium
 	log       *checkpointLog // nil without checkpoint
@@ -140,7 +143,7 @@ func (t *Tree) Partial(m Meta, blockSize int, opt TargetOptions) (p *Partial, er
 }
 
 func (p *Partial) open(source Identity) (err error) {
-	if info, err := p.folder.Lstat(p.base); err == nil && info.IsDir() && !p.opt.Replace {
+	if info, err := p.folder.Lstat(p.base); err == nil && info.IsDir() && !p.opt.Replace && !p.early {
 		return errFolderExists
 	}
 	if p.target, err = writing.begin(p.dir, p.base); err != nil {
@@ -289,7 +292,7 @@ func isNamed(folder *os.Root, name string, file fs.FileInfo) bool {
 // describes.
 func (p *Partial) header(source Identity, info fs.FileInfo) logHeader {
 	ino, _ := fileID(info)
-	return logHeader{blockSize: p.blockSize, size: p.size, source: source, name: p.base, partial: ino}
+	return logHeader{blockSize: p.blockSize, size: p.size, source: source, name: strings.TrimSuffix(p.base, earlyMark), partial: ino}
 }
 
 // resume opens the checkpoint of an earlier run, and reports whether there is one for this target,
@@ -297,6 +300,10 @@ func (p *Partial) header(source Identity, info fs.FileInfo) logHeader {
 func (p *Partial) resume(source Identity, info fs.FileInfo) bool {
 	log, earlier, err := resumeLog(p.folder, p.checkpointName(), p.header(source, info))
 	if err != nil || log == nil {
+		return false
+	}
+	if p.early && earlier.have.End()*p.blockSize > p.least {
+		log.file.Close() // the source was cut since
 		return false
 	}
 	p.log, p.earlier = log, earlier
@@ -411,7 +418,7 @@ func (p *Partial) reserve() error {
 		return err
 	}
 	p.inMemory = volume.inMemory
-	if p.size < 0 || p.holes {
+	if p.size < 0 || p.holes || p.early {
 		return nil
 	}
 	info, err := p.file.Stat()
@@ -918,6 +925,9 @@ func (p *Partial) Stage(m Meta) (*Staged, error) {
 
 // complete reports whether all data of m.Size bytes is written.
 func (p *Partial) complete(m Meta) error {
+	if p.early {
+		return fmt.Errorf("its source still grows: %w", fs.ErrInvalid)
+	}
 	if m.Size < 0 || p.size >= 0 && m.Size != p.size {
 		return fmt.Errorf("size %d is not that of the target, %d", m.Size, p.size)
 	}

@@ -17,6 +17,7 @@ type Source struct {
 	path string
 	file *os.File
 	id   Identity
+	own  bool // it is locked, and has no path that others may use
 
 	seeking sync.Mutex // guards seen, and the offset of file while it seeks
 	seen    segment    // the last segment that Data found
@@ -67,6 +68,9 @@ func (s *Source) Unchanged() error {
 	}
 	if identityOf(info) != s.id {
 		return at("compare", s.path, ErrChanged)
+	}
+	if s.own {
+		return nil
 	}
 	var byPath fs.FileInfo
 	err = s.tree.withParent(s.path, func(f *folder, base string) error {

@@ -33,6 +33,7 @@ var intents = []struct {
 	{wire.Probe, "probe", newProbing},
 	{wire.Scrub, "scrub", newScrubbing},
 	{wire.Files, "files", newFileWork},
+	{wire.Early, "early", newReceiving},
 }
 
 // Intents returns what sessions are for, as a server sees it, and the doors. Each name occurs once.

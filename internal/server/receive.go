@@ -13,7 +13,7 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// receiving serves a Push: the client sends files.
+// receiving serves a Push or an Early: the client sends files, or parts of files that grow.
 type receiving struct {
 	*transferSession
 	scope *access.Scope // set by open
@@ -31,6 +31,9 @@ func (x *receiving) open() error {
 		return err
 	}
 	m := x.hello
+	if t := &m.Target; m.Intent == wire.Early && (t.Delete || t.DryRun || t.BackupDir != "") {
+		return wire.Errorf(wire.CodeUnsupported, "files that still grow replace nothing")
+	}
 	if _, err := x.openShare(m.Share, identity.Write); err != nil {
 		if _, appendErr := x.openShare(m.Share, identity.Append); appendErr == nil {
 			return wire.Errorf(wire.CodeRight, "%s: it may only add snapshots (--snapshot), to a folder below the share", err)
@@ -61,7 +64,7 @@ func (x *receiving) newEngine(_ context.Context, r *wire.Reader) (session.Engine
 		}
 	}
 	opt := x.options(cmp.Or(x.hello.Paths[0], "."))
-	opt.Quota = x.share.quota
+	opt.Quota, opt.Early = x.share.quota, x.hello.Intent == wire.Early
 	return session.NewReceiver(x.conn.Conn, r, x.scope, opt), nil
 }
 

@@ -77,7 +77,7 @@ func (a *announcer) visit(item Item) error {
 	a.batch = append(a.batch, e)
 	a.held += e.held
 	late := time.Since(a.since) > announceWithin
-	if len(a.batch) >= a.most || late || a.held > wire.MaxMessage/4 {
+	if len(a.batch) >= a.most || late || a.held > wire.MaxMessage/4 || item.Early { // who knows when another file grows
 		a.flush()
 	}
 	return nil

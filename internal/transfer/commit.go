@@ -285,6 +285,7 @@ func (c *committer) report(f stagedFile, err error) {
 		c.events.failEntry(f.entry, err)
 		return
 	}
+	c.target.removeEarly(f.entry)
 	ev := Event{Kind: Committed}
 	if f.entry.empty.Empty() && f.entry.digest != nil {
 		ev.Digest = *f.entry.digest

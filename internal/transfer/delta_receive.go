@@ -196,6 +196,9 @@ func (o *offers) open(e *receiving, blocks int64) *deltaReceive {
 	if how == wire.DeltaNone || !o.on || blocks < 2 || e.entry.Size < deltaFrom {
 		return nil
 	}
+	if d := o.openEarly(e, how); d != nil {
+		return d
+	}
 	trees := []*access.Scope{o.target.tree}
 	if previous := o.target.previousTree(); previous != nil {
 		trees = []*access.Scope{previous, o.target.tree}
@@ -211,6 +214,19 @@ func (o *offers) open(e *receiving, blocks int64) *deltaReceive {
 		_ = old.Close()
 	}
 	return nil
+}
+
+// openEarly opens what came of the entry's file while it grew, nil if that is nothing.
+func (o *offers) openEarly(e *receiving, how wire.Delta) *deltaReceive {
+	var old *disk.Source
+	err := o.target.patient(func() (err error) {
+		old, err = o.target.tree.OpenEarly(e.meta, 1<<maxBlockLog)
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	return newDeltaReceive(old, old.Identity().Size, how)
 }
 
 // handle acts on a message about an entry's old version. e is nil if it is resolved.

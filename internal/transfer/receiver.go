@@ -31,6 +31,7 @@ type ReceiverOptions struct {
 	Finishing func()
 	Clock     *Clock       // takes the times of the stages; nil for none
 	Snapshot  *Snapshot    // the tree is to be a snapshot; nil if not
+	Early     bool         // take only files that still grow, and keep them without names
 	Quota     Quota        // of the target; nil for none
 	Memory    *Account     // for entries under way, with other sessions; nil for no bound
 	Files     *ClientFiles // for entries under way, too; nil for no bound
@@ -190,7 +191,7 @@ func (v *Receiver) count(ev Event) {
 // receiver closes it.
 func (v *Receiver) AddStream(stream Stream) {
 	in := inbox{
-		side: v.side, table: v.table, target: v.target, committer: v.committer, fail: v.fail,
+		side: v.side, table: v.table, target: v.target, committer: v.committer, fail: v.fail, keep: v.keepEarly,
 	}
 	in.from.stream = stream
 	ok := v.streams.add(stream, func() {
@@ -322,15 +323,18 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	if placed {
 		have, err = v.target.tree.StatTarget(meta.Path)
 	}
-	if err == nil && free && v.comparer.isSameFile(x, &meta, &have) {
+	if err == nil && free && !v.opt.Early && v.comparer.isSameFile(x, &meta, &have) {
 		a.Verdict = wire.Same
 		v.table.pass(x)
 		v.side.event(Event{Kind: Same, Index: index, Entry: x, At: meta.Path})
 		return nil, a
 	}
-	e = &receiving{index: index, entry: *x, meta: meta, held: heldBy(x), short: -1}
+	e = &receiving{index: index, entry: *x, meta: meta, held: heldBy(x), short: -1, early: v.opt.Early}
 	v.table.add(e)
-	if placed {
+	switch {
+	case placed && v.opt.Early:
+		err = v.comparer.early(e, err, &a)
+	case placed:
 		err = v.comparer.decide(e, have, err, &a)
 	}
 	if v.endIfHopeless(err) {
@@ -399,7 +403,7 @@ func (v *Receiver) need(e *receiving, a *wire.Answer) {
 // there must be on its way: if damaged blocks were asked for before it, the sender would take it
 // for the later news.
 func (v *Receiver) goOn(e *receiving, a *wire.Answer) {
-	if len(a.Have) > 0 {
+	if len(a.Have) > 0 && !e.early {
 		have := blockset.Of(a.Have)
 		v.side.running.Go(func() { v.recheck(e, have) })
 	}

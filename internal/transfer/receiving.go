@@ -16,6 +16,7 @@ type receiving struct {
 	entry wire.Entry
 	meta  disk.Meta // what the target gets; Path is that in the target's tree
 	held  int       // bytes of names and attributes
+	early bool      // part of a file that still grows, which is kept without a name
 
 	// Set by the comparer before the entry is resolved.
 	lacks  bool // the target has nothing of this kind there
@@ -147,7 +148,7 @@ func (e *receiving) expectBlocks(
 		}
 	}
 	e.done = blockset.Of(have)
-	e.checking = len(have) > 0
+	e.checking = len(have) > 0 && !e.early
 	e.hashing = false
 	return have, true
 }
@@ -303,7 +304,7 @@ func (e *receiving) checkEndLocked(m *wire.EndEntry, blocks int64) error {
 	known := e.entry.Size >= 0
 	log := e.entry.BlockLog
 	switch {
-	case e.entry.Kind != wire.File || e.smallLocked() || e.hashing:
+	case e.entry.Kind != wire.File || e.smallLocked() || e.hashing || e.early:
 		return protocolError("entry %d has no end", m.Index)
 	case e.digest != nil:
 		return protocolError("entry %d ends twice", m.Index)

@@ -324,7 +324,7 @@ func (s *Sender) need(e *sending, a *wire.Answer) error {
 	}
 	s.side.counts.resumed.Add(bytes)
 	s.side.event(Event{Kind: Started, Index: e.index, Entry: &e.item.Entry, Bytes: bytes})
-	if !have.Empty() {
+	if !have.Empty() && !e.item.Early {
 		known := have // a copy, so that only such entries pay for the closure
 		s.side.running.Go(func() { s.recheck(e, known) })
 	}

@@ -162,7 +162,7 @@ func (e *sending) finish(size int64) {
 func (e *sending) end() *wire.EndEntry {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.told || e.closed.Load() || !e.ended {
+	if e.told || e.closed.Load() || !e.ended || e.item.Early {
 		return nil
 	}
 	root, whole := e.tree.Root(e.blocks)

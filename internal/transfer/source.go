@@ -51,6 +51,7 @@ type Item struct {
 	Content Content
 	Compare func([32]byte) error // refuses another digest than that of the file; nil if none is known
 	Stream  io.Reader            // a file of unknown length, which is read once
+	Early   bool                 // the beginning of a file that still grows; it gets no name
 }
 
 // compare compares the digest of what was read with the file's, if that is known.

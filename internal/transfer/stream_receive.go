@@ -62,6 +62,7 @@ type inbox struct {
 	target    *target
 	committer *committer
 	fail      func(*receiving, error) // fails an entry
+	keep      func(*receiving)        // ends an early entry that is whole
 
 	from  packets
 	buf   []byte // a payload
@@ -479,7 +480,10 @@ func (in *inbox) accept(e *receiving, h *wire.BlockHeader, c *content) {
 		first, scattered = e.wrote(h.Block, c.node)
 	}
 	in.count(h, c, first)
-	if !h.Whole {
+	switch {
+	case e.early:
+		in.keep(e)
+	case !h.Whole:
 		in.committer.commitComplete(e)
 	}
 	if scattered {

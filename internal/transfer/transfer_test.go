@@ -34,6 +34,8 @@ type session struct {
 	opt     wire.Target
 	patient bool                              // wait for answers
 	memory  *Account                          // of both sides
+	early   bool                              // the source is an EarlySource
+	ended   func()                            // an entry has ended at the sender
 	wrap    func(id int, s net.Conn) net.Conn // of the sender's end of each data stream
 
 	sent, got             []Event
@@ -47,10 +49,10 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 	t.Helper()
 	a, b := net.Pipe()
 	x.sender = NewSender(a, wire.NewReader(a, wire.MaxMessage), x.source, SenderOptions{
-		Speculate: !x.patient, Event: func(e Event) { x.sent = append(x.sent, e) }, Memory: x.memory,
+		Speculate: !x.patient, Event: x.event, Memory: x.memory,
 	})
 	x.receiver = NewReceiver(b, wire.NewReader(b, wire.MaxMessage), x.target, ReceiverOptions{
-		Path: x.path, Target: x.opt, Event: func(e Event) { x.got = append(x.got, e) }, Memory: x.memory,
+		Path: x.path, Target: x.opt, Event: func(e Event) { x.got = append(x.got, e) }, Memory: x.memory, Early: x.early,
 	})
 	for i := range x.streams {
 		c, d := net.Pipe()
@@ -65,6 +67,13 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 	both.Go(func() { x.receiveErr = x.receiver.Run(ctx); b.Close() })
 	both.Wait()
 	x.sendStats, x.writeStats = x.sender.Stats(), x.receiver.Stats()
+}
+
+func (x *session) event(e Event) {
+	x.sent = append(x.sent, e)
+	if x.ended != nil && (e.Kind == Skipped || e.Kind == Failed) {
+		x.ended()
+	}
 }
 
 func (x *session) ok(t *testing.T) {

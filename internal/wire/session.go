@@ -15,6 +15,7 @@ const (
 	Expire Intent = 8  // the client asks the server to remove snapshots
 	Scrub  Intent = 9  // the server compares a snapshot with its list of digests
 	Files  Intent = 10 // the client works on entries one by one
+	Early  Intent = 11 // the client sends parts of files that still grow
 )
 
 // Priority says how a session shares the line with other traffic.
