@@ -189,6 +189,7 @@ type jsonQueued struct {
 	Arrived time.Time    `json:"arrived"`
 	There   time.Time    `json:"there,omitzero"`
 	Digest  string       `json:"digest,omitempty"`
+	Early   int64        `json:"early,omitempty"` // bytes that are there while it is arriving
 	Dropped bool         `json:"dropped,omitempty"`
 	Message string       `json:"message,omitempty"`
 	Tries   int          `json:"tries,omitempty"`
@@ -200,7 +201,7 @@ func printQueueJSON(w io.Writer, sum jsonQueue, files []outbox.Listing) {
 	for _, f := range files {
 		term.JSON(w, jsonQueued{
 			Type: "file", Path: f.Path, Raw: term.RawPath(f.Path), State: f.State, Bytes: f.Version.Size, Arrived: f.Arrived,
-			There: f.There, Digest: f.Digest, Dropped: f.Dropped, Message: f.Error, Tries: f.Tries, Again: f.After,
+			There: f.There, Digest: f.Digest, Early: f.Early, Dropped: f.Dropped, Message: f.Error, Tries: f.Tries, Again: f.After,
 		})
 	}
 }
@@ -231,7 +232,11 @@ func printQueue(w io.Writer, sum jsonQueue, files []outbox.Listing, all bool, no
 		if f.State == outbox.There && !all {
 			continue
 		}
-		rows = append(rows, []string{f.Word(), units.Bytes(f.Version.Size), units.Span(now.Sub(f.Arrived)), term.PathAnd(f.Path, f.Error)})
+		note := f.Error
+		if note == "" && f.Early > 0 {
+			note = "early " + units.Bytes(f.Early)
+		}
+		rows = append(rows, []string{f.Word(), units.Bytes(f.Version.Size), units.Span(now.Sub(f.Arrived)), term.PathAnd(f.Path, note)})
 	}
 	if len(rows) > 1 {
 		term.Columns(w, rows)

@@ -28,6 +28,7 @@ type watching struct {
 	settle time.Duration
 	marker string
 	then   outbox.Then
+	grow   bool
 	quiet  bool
 }
 
@@ -48,6 +49,10 @@ With --marker .done, FILE is complete when FILE.done is there and is not older
 than FILE, FILE has not changed for 100 ms, and no program has it open for
 writing. --settle then has no effect. Marker files are not sent. --then removes
 or moves them with their files.
+
+With --grow, what is there of a file over 4 MiB is sent while it grows, with low
+priority. The server keeps it without a name. When the file is complete, only the
+rest is sent, and what has changed since. Until then the server has room for both.
 
 Only regular files are sent: no symbolic links and no empty folders. Programs that
 write under a temporary name first need --exclude, such as --exclude '*.part'.
@@ -91,6 +96,7 @@ watches is reached.
 	option.Add(flags, &x.settle, "settle", "time", "5s", "a complete file has not changed for this long", option.ParseSettle)
 	option.Add(flags, &x.marker, "marker", "suffix", "none", "FILE is complete when FILE with this suffix is there", parseMarker)
 	option.Add(flags, &x.then, "then", "what", "keep", "keep, delete or move:FOLDER what the server has", parseThen)
+	flags.BoolVar(&x.grow, "grow", false, "send what is there of a file over 4 MiB while it grows")
 	transfer.AddRules(flags, &x.rules)
 	option.Add(flags, &x.opt.Priority, "priority", "how", option.Auto, "low, normal or high beside other traffic", option.ParsePriority)
 	option.Add(flags, &x.opt.RateLimit, "rate-limit", "rate", "none", "limit the rate, such as 200mbit or 20MB/s", option.ParseLimit)
@@ -179,9 +185,14 @@ func (x *watching) watcher(c *cobra.Command, dir string, target fxfer.URL) (*out
 	}
 	place := target
 	place.TrailingSlash = false
-	return &outbox.Watcher{
+	limit := fxfer.NewThrottle(opt.RateLimit)
+	w := &outbox.Watcher{
 		Queue: outbox.OpenQueue(home, dir, place.Redacted()), Dir: dir, URL: place.Redacted(),
 		Settle: x.settle, Marker: x.marker, Rules: rules, Then: x.then, Log: log,
-		Send: outbox.SendWith(client, dir, target),
-	}, nil
+		Send: outbox.SendWith(client, dir, target, limit),
+	}
+	if x.grow {
+		w.Early = outbox.EarlyWith(client, dir, target, limit)
+	}
+	return w, nil
 }

@@ -88,7 +88,7 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 // isFresh tells whether the target probably has nothing yet of what is asked for.
 func (j *job) isFresh() bool {
 	t := &j.call.Target
-	return !t.DryRun && !t.Checksum && j.hello.Intent != wire.Store &&
+	return !t.DryRun && !t.Checksum && j.hello.Intent != wire.Store && j.hello.Intent != wire.Early &&
 		(j.opt.Fresh || j.firstTime(j.server, &j.hello, j.intent.named())) && j.intent.absent(&j.hello)
 }
 

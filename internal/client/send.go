@@ -82,11 +82,7 @@ func (c *Client) send(ctx context.Context, p *push, target session.URL, call *Tr
 	if call.Target.Privileged {
 		return nil, session.Usage("the server's share decides that", "privileges are kept where they are received")
 	}
-	below := target.Path
-	if target.TrailingSlash && below != "" {
-		below += "/"
-	}
-	hello := wire.Hello{Intent: wire.Push, Share: target.Share, Paths: []string{below}}
+	hello := wire.Hello{Intent: wire.Push, Share: target.Share, Paths: []string{below(target)}}
 	if call.Target.Snapshot != "" && target.Share != "" {
 		name, err := c.snapshotToSend(ctx, target, call.Target.Snapshot)
 		if err != nil {
@@ -95,6 +91,14 @@ func (c *Client) send(ctx context.Context, p *push, target session.URL, call *Tr
 		hello.Intent, hello.Snapshot = wire.Store, name
 	}
 	return c.transfer(ctx, target, hello, p, call)
+}
+
+// below is the path of a target in its share, as Hello has it.
+func below(target session.URL) string {
+	if target.TrailingSlash && target.Path != "" {
+		return target.Path + "/"
+	}
+	return target.Path
 }
 
 // push is the intent to send files.

@@ -56,6 +56,7 @@ type File struct {
 	Gone    time.Time `json:"gone,omitzero"`     // when a scan missed it here; only if it is There or Dropped
 	Digest  string    `json:"digest,omitempty"`  // BLAKE3 of what was sent, "" if unknown
 	Dropped bool      `json:"dropped,omitempty"` // this version is not to be sent
+	Early   int64     `json:"early,omitempty"`   // bytes that the server has of it while it is arriving
 	// Error says why the last try failed for the sake of this file alone; After is when the next is.
 	Error string    `json:"error,omitempty"`
 	Tries int       `json:"tries,omitempty"`

@@ -396,7 +396,7 @@ func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Log
 	}
 	w := Watcher{
 		Queue: x.queue, Dir: x.Dir, URL: x.place(), Settle: x.Settle, Then: x.Then, Log: log,
-		Send: SendWith(client, x.Dir, x.URL), urgent: x.urgent,
+		Send: SendWith(client, x.Dir, x.URL, nil), urgent: x.urgent,
 	}
 	if x.Webhook.URL != "" {
 		w.Tell = x.Webhook.tell(x.Share, webhookWithin)

@@ -8,9 +8,16 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
+// EarlyWith returns the Early of a Watcher of dir that sends to target, with the limit of its Send.
+func EarlyWith(client *fxfer.Client, dir string, target fxfer.URL, limit *fxfer.Throttle) func(context.Context, func(context.Context) (string, int64, bool), func(string, int64, error)) error {
+	return func(ctx context.Context, next func(context.Context) (string, int64, bool), result func(string, int64, error)) error {
+		return client.SendEarly(ctx, dir, target, fxfer.Early{Next: next, Result: result, Throttle: limit})
+	}
+}
+
 // SendWith returns the Send of a Watcher of dir that sends to target. The content decides whether
-// the server has a file already: it may be removed here next.
-func SendWith(client *fxfer.Client, dir string, target fxfer.URL) func(context.Context, iter.Seq[string], func(string) bool, func(Result)) error {
+// the server has a file already: it may be removed here next. limit is as in fxfer.Transfer.
+func SendWith(client *fxfer.Client, dir string, target fxfer.URL, limit *fxfer.Throttle) func(context.Context, iter.Seq[string], func(string) bool, func(Result)) error {
 	return func(ctx context.Context, paths iter.Seq[string], intact func(string) bool, result func(Result)) error {
 		call := fxfer.Transfer{
 			Selection: fxfer.Selection{Intact: intact, Files: func(yield func(string, error) bool) {
@@ -20,7 +27,7 @@ func SendWith(client *fxfer.Client, dir string, target fxfer.URL) func(context.C
 					}
 				}
 			}},
-			Target: fxfer.Target{Checksum: true},
+			Target: fxfer.Target{Checksum: true}, Throttle: limit,
 			File: func(r fxfer.FileResult) {
 				x := Result{Path: r.Path, Digest: r.Digest}
 				if r.Outcome == fxfer.Failed {

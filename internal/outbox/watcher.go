@@ -34,6 +34,9 @@ type Watcher struct {
 	// has is durable, whatever the results say, and otherwise why the session failed as a whole. Without
 	// paths, it shows whether the server would take files.
 	Send func(ctx context.Context, paths iter.Seq[string], intact func(path string) bool, result func(Result)) error
+	// Early sends the beginnings of files while they grow, in one session, until next returns false; nil
+	// sends only complete files. It is as Client.SendEarly.
+	Early func(ctx context.Context, next func(context.Context) (string, int64, bool), result func(path string, there int64, err error)) error
 	// Tell tells somebody news, once or more often; nil tells nobody. After an error, Run calls it again
 	// later, also in another process, for a day. It does not hold up Send.
 	Tell func(context.Context, News) error
@@ -41,6 +44,7 @@ type Watcher struct {
 
 	news   chan struct{} // signalled when there are some
 	urgent urgent
+	early  early
 	linger time.Duration // for so long a file stays here once it is there, before Then
 
 	steady map[string]sight // files that are arriving; only the scanning goroutine uses this and what follows
@@ -102,6 +106,9 @@ func (w *Watcher) Run(ctx context.Context) error {
 	wake, sent := make(chan struct{}, 1), make(chan struct{}, 1)
 	var sending sync.WaitGroup
 	sending.Go(func() { cancel(w.sendAll(ctx, wake, sent)) })
+	if w.Early != nil {
+		sending.Go(func() { w.sendEarly(ctx) })
+	}
 	if w.Tell != nil {
 		sending.Go(func() { w.tellAll(ctx) })
 	}
@@ -334,6 +341,11 @@ func (w *Watcher) reportUnread(f *found) {
 func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (gone map[string]note, lingers time.Duration, waiting bool, err error) {
 	gone, lingers = map[string]note{}, scanEvery
 	w.lookAgain(root, f)
+	a, err := about(c.tx)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	arriving := map[string]uint64{}
 	left := make(map[string]bool, len(f.files)) // not in the queue
 	for p := range f.files {
 		left[p] = true
@@ -345,6 +357,14 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 		if file.State == Arriving {
 			if s, known := w.steady[p]; !known || s.version != v {
 				w.steady[p] = sight{v, now}
+			}
+			if w.Early != nil && v.Size >= earlyFrom && !a.Paused {
+				arriving[p] = v.Inode
+			}
+			if there := w.early.there(p); there != file.Early {
+				with := *file
+				with.Early = there
+				file = &with
 			}
 		} else {
 			delete(w.steady, p)
@@ -381,6 +401,7 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 	for p := range left {
 		see(p, nil)
 	}
+	w.early.set(arriving)
 	for p, file := range changed {
 		if err == nil {
 			err = c.put(p, file)
@@ -544,6 +565,7 @@ func (w *Watcher) take(now time.Time) (batch map[string]Version, err error) {
 // The server makes the names of files durable at the end of a session. So a file is there only
 // after a session that has ended well. After any other, the next one finds it by its digest.
 func (w *Watcher) sendBatch(ctx context.Context, batch map[string]Version, sent chan<- struct{}) error {
+	w.early.release(ctx, batch)
 	paths := slices.Sorted(maps.Keys(batch))
 	var mu sync.Mutex // guards results
 	results := map[string]Result{}

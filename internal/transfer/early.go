@@ -21,8 +21,8 @@ const (
 type EarlySource struct {
 	Tree *access.Scope
 	// Next waits for the next file that has grown. It returns how much of it is to be there in the
-	// end: at least EarlyLeast, and a multiple of EarlyBlock. It returns false when there is nothing more
-	// to do, or ctx has ended. A file must not come again before its entry has ended.
+	// end, at least EarlyLeast. It returns false when there is nothing more to do, or ctx has ended. A
+	// file must not come again before its entry has ended.
 	Next func(ctx context.Context) (path string, size int64, ok bool)
 }
 
@@ -38,7 +38,7 @@ func (s *EarlySource) Walk(ctx context.Context, visit func(Item) error, failed f
 			failed(path, err)
 			continue
 		}
-		m.Size, m.Holes, m.Xattrs, m.XattrErr = size, false, nil, nil
+		m.Size, m.Holes, m.Xattrs, m.XattrErr = size-size%EarlyBlock, false, nil, nil
 		item := Item{Entry: EntryOf(m, path), Early: true, Content: earlyFile{s.Tree, path, m.ID}}
 		item.Entry.BlockLog = maxBlockLog
 		if err := visit(item); err != nil {

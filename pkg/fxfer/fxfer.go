@@ -26,6 +26,8 @@ type (
 	Target = client.Target
 	// Delta is a way to find what two versions of a file have in common.
 	Delta = client.Delta
+	// Early says which files SendEarly sends while they grow.
+	Early = client.Early
 	// Throttle is a rate limit that can change while a transfer runs.
 	Throttle = client.Throttle
 	// Priority says how a transfer shares the line with other traffic.
@@ -329,6 +331,9 @@ const SystemCA = session.SystemCA
 
 // SnapshotAuto in Target.Snapshot names the snapshot after the present time.
 const SnapshotAuto = client.SnapshotAuto
+
+// ErrNoEarly is the error of SendEarly to a server that is too old for it.
+var ErrNoEarly = client.ErrNoEarly
 
 // NewClient loads or makes this host's identity.
 func NewClient(opt Options) (*Client, error) { return client.New(opt) }

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,11 +33,21 @@ var (
 	watchFiles = flag.Int("watch-files", 800, "paths of the files that they write")
 )
 
+// counter is a Writer that counts bytes.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.Add(int64(len(p)))
+	return len(p), nil
+}
+
 // cutter passes TCP connections on to a server, and cuts them.
 type cutter struct {
 	listener net.Listener
 	to       string
 	all      sync.WaitGroup
+
+	sent counter // bytes towards the server
 
 	mu   sync.Mutex // guards what follows
 	open map[net.Conn]bool
@@ -89,7 +100,7 @@ func (c *cutter) pass(near net.Conn) {
 		_, _ = io.Copy(near, far)
 		_ = near.Close()
 	})
-	_, _ = io.Copy(far, near)
+	_, _ = io.Copy(far, io.TeeReader(near, &c.sent))
 	_ = far.Close()
 	back.Wait()
 }
@@ -219,6 +230,40 @@ func (w *writer) step() {
 	}
 }
 
+// record writes a file that is large enough to be sent while it grows, slowly.
+func (w *writer) record() {
+	w.n++
+	p := filepath.Join(w.name, fmt.Sprint("record", w.rng.IntN(8)))
+	require.NoError(w.t, os.MkdirAll(filepath.Join(w.dir, w.name), 0o700))
+	if seal := w.last[p]; seal != "" && isGone(w.dir, p) {
+		w.removed(p, seal)
+	}
+	content := make([]byte, 5<<20+w.rng.IntN(4<<20))
+	for i := range content {
+		content[i] = byte(w.rng.Uint32())
+	}
+	content = sealed(content)
+	f, err := os.Create(filepath.Join(w.dir, p))
+	require.NoError(w.t, err)
+	for left := content; len(left) > 0; {
+		n := min(len(left), 1+w.rng.IntN(2<<20))
+		_, err := f.Write(left[:n])
+		require.NoError(w.t, err)
+		left = left[n:]
+		time.Sleep(time.Duration(w.rng.IntN(800)) * time.Millisecond)
+	}
+	if w.rng.IntN(2) == 0 { // a header that is written last
+		copy(content, "RIFF")
+		content = sealed(content[:len(content)-64])
+		_, err = f.WriteAt([]byte("RIFF"), 0)
+		require.NoError(w.t, err)
+		_, err = f.WriteAt(content[len(content)-64:], int64(len(content)-64))
+		require.NoError(w.t, err)
+	}
+	require.NoError(w.t, f.Close())
+	w.last[p] = sealOf(content)
+}
+
 // isGone reports whether the watcher has removed a file. One that is about to be removed may come
 // back to its place meanwhile.
 func isGone(dir, p string) bool {
@@ -234,6 +279,7 @@ func isGone(dir, p string) bool {
 type queued struct {
 	Type, Path, State, Message         string
 	Arriving, Waiting, Sending, Failed int
+	Early                              int64
 }
 
 func (h host) queue(t *testing.T) (sum queued, files []queued) {
@@ -341,7 +387,7 @@ func testWatch(t *testing.T, then string) {
 	url := "fxfer://" + line.listener.Addr().String() + "/data/in"
 	var log bytes.Buffer
 	start := func() *exec.Cmd {
-		c := left.command("watch", "--settle", "300ms", "--exclude", ".part", "--transport", "tcp", "--then", then, dir, url)
+		c := left.command("watch", "--grow", "--settle", "300ms", "--exclude", ".part", "--transport", "tcp", "--then", then, dir, url)
 		c.Stderr = &log
 		require.NoError(t, c.Start())
 		return c
@@ -366,7 +412,7 @@ func testWatch(t *testing.T, then string) {
 	var programs []*writer
 	var writing sync.WaitGroup
 	stop := time.Now().Add(*watchFor)
-	for i := range writers {
+	for i := range writers + 1 {
 		w := &writer{
 			t: t, rng: rand.New(rand.NewPCG(*seed, uint64(100+i))), dir: dir, name: fmt.Sprint("w", i),
 			last: map[string]string{}, renamed: map[string]bool{}, removed: func(p, seal string) {
@@ -379,7 +425,11 @@ func testWatch(t *testing.T, then string) {
 		programs = append(programs, w)
 		writing.Go(func() {
 			for time.Now().Before(stop) {
-				w.step()
+				if i == writers {
+					w.record()
+				} else {
+					w.step()
+				}
 			}
 		})
 	}
@@ -450,6 +500,73 @@ func testWatch(t *testing.T, then string) {
 	}
 	require.Empty(t, last, "not at the server")
 	t.Logf("%s: %d steps of %d programs, %d files at the server, %d versions looked at there; ended: %v", then, steps, writers, len(there), seen.read, ends)
+}
+
+// TestGrow lets a file grow while the watcher, the server and the line end. What came of the file is
+// not sent again, neither after that nor when the file is complete, with another header.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	t.Logf("-seed %d", *seed)
+	rng := rand.New(rand.NewPCG(*seed, 3))
+	left, right := host{t.TempDir()}, host{t.TempDir()}
+	dir, share := t.TempDir(), t.TempDir()
+	srv := right.serve(t, share, "127.0.0.1:0")
+	defer func() { srv.kill() }()
+	line := newCutter(t, srv.address())
+	require.NoError(t, left.command("ls", strings.Replace(srv.url, srv.address(), line.listener.Addr().String(), 1)).Run())
+	start := func() *exec.Cmd {
+		c := left.command("watch", "--grow", "--settle", "2s", "--transport", "tcp", dir, "fxfer://"+line.listener.Addr().String()+"/data/in")
+		require.NoError(t, c.Start())
+		return c
+	}
+	watch := start()
+	defer func() {
+		_ = watch.Process.Kill()
+		_ = watch.Wait()
+	}()
+	const mib, flight = 1 << 20, 4
+	f, err := os.Create(filepath.Join(dir, "f"))
+	require.NoError(t, err)
+	defer f.Close()
+	var content []byte
+	grow := func(n int) {
+		more := make([]byte, n*mib)
+		for i := range more {
+			more[i] = byte(rng.Uint32())
+		}
+		content = append(content, more...)
+		_, err := f.Write(more)
+		require.NoError(t, err)
+	}
+	await := func(what string, is func(f queued) bool) {
+		require.Eventually(t, func() bool {
+			_, files := left.queue(t)
+			return len(files) == 1 && is(files[0])
+		}, 5*time.Minute, 200*time.Millisecond, what)
+	}
+	ends := map[string]func(){
+		"watcher": func() { _ = watch.Process.Kill(); _ = watch.Wait(); watch = start() },
+		"server":  func() { srv.kill(); srv = right.serve(t, share, srv.address()) },
+		"line":    func() { line.cut(); line.restore() },
+	}
+	for what, end := range ends {
+		grow(12)
+		await("early before the end of the "+what, func(f queued) bool { return f.State == "arriving" && f.Early == int64(len(content)) })
+		require.NoFileExists(t, filepath.Join(share, "in", "f"))
+		grow(flight)
+		end()
+	}
+	copy(content, "RIFF")
+	_, err = f.WriteAt([]byte("RIFF"), 0)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+	await("there", func(f queued) bool { return f.State == "there" })
+	got, err := os.ReadFile(filepath.Join(share, "in", "f"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(content, got))
+	require.Len(t, regular(t, share), 1, "what came early is left")
+	t.Logf("%d bytes sent of a file of %d", line.sent.Load(), len(content))
+	require.Less(t, line.sent.Load(), int64(len(content)+len(ends)*flight*mib+3*mib))
 }
 
 // regular returns the paths of the files below a folder.
