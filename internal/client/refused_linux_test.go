@@ -36,7 +36,7 @@ func (c afterWrite) Read(p []byte) (int, error) {
 
 // refuser answers every Hello with a refusal, and closes the connection at once. Linux lets the
 // client read what arrived before the reset; other systems may not.
-func refuser(t *testing.T, over session.Transport) session.URL {
+func refuser(t *testing.T, over session.Transport, code wire.Code) session.URL {
 	t.Helper()
 	_, key, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
@@ -52,7 +52,7 @@ func refuser(t *testing.T, over session.Transport) session.URL {
 			}
 			if conn.Handshake(t.Context()) == nil {
 				_, _ = wire.NewReader(conn, wire.MaxFirstMessage).Next()
-				_, _ = conn.Write(wire.Append(nil, &wire.Refuse{Code: wire.CodeTrust, Text: "no"}))
+				_, _ = conn.Write(wire.Append(nil, &wire.Refuse{Code: code, Text: "no"}))
 				_ = conn.CloseWrite()
 			}
 			_ = conn.Close()
@@ -71,7 +71,7 @@ func TestRefusedWhileWriting(t *testing.T) {
 	for _, over := range []session.Transport{session.TransportTCP, session.TransportQUIC} {
 		c := newClient(t, t.TempDir(), Options{Transport: over,
 			Confirm: func(context.Context, string, string, []string) (bool, error) { return true, nil }})
-		u := refuser(t, over)
+		u := refuser(t, over, wire.CodeTrust)
 		begin := func() *exchange { // its writes fail
 			x, err := c.begin(t.Context(), u, wire.Hello{Intent: wire.List, Share: u.Share})
 			require.NoError(t, err)
@@ -95,4 +95,17 @@ func TestRefusedWhileWriting(t *testing.T) {
 		require.Equal(t, session.KindTrust, session.KindOf(err), "transfer over %s: %v", over, err)
 		x.close()
 	}
+}
+
+// TestSendEarlyToOlderServer: a server that does not know the intent says so.
+func TestSendEarlyToOlderServer(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, t.TempDir(), Options{
+		Confirm: func(context.Context, string, string, []string) (bool, error) { return true, nil },
+	})
+	err := c.SendEarly(t.Context(), t.TempDir(), refuser(t, session.TransportTCP, wire.CodeProtocol), Early{
+		Next:   func(ctx context.Context) (string, int64, bool) { <-ctx.Done(); return "", 0, false },
+		Result: func(string, int64, error) {},
+	})
+	require.ErrorIs(t, err, ErrNoEarly)
 }

@@ -17,7 +17,7 @@ const (
 	earlyBlock = 1 << 20 // bytes; only whole ones are sent early
 	earlyEvery = time.Second
 	earlyIdle  = 30 * time.Second // after which a session without anything to send ends
-	earlyPause = 10 * time.Second // after a file failed for its own sake
+	earlyPause = time.Minute      // after a file failed for its own sake, such as since it was cut
 )
 
 // earlyTo returns how many bytes of a file that grows are to be at the server next, 0 if nothing is to
