@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"iter"
 	"net/http"
 	"net/http/httptest"
@@ -96,6 +97,45 @@ func TestTellSome(t *testing.T) {
 	require.NoError(t, w.begin())
 	_, paths = waiting(t, w, nil)
 	require.Empty(t, paths, "nobody is to hear it any more")
+}
+
+// TestNewsOfGone tells of a file that goes here while its session lasts, whether a scan has missed it or
+// not, and of none that did not arrive.
+func TestNewsOfGone(t *testing.T) {
+	t.Parallel()
+	w, root := newWatcher(t, t.TempDir(), Then{})
+	w.Tell = func(context.Context, News) error { return nil }
+	for _, p := range []string{"missed", "unseen", "changed", "failed"} {
+		require.NoError(t, os.WriteFile(filepath.Join(w.Dir, p), []byte("page"), 0o600))
+		queueFiles(t, w.Queue, map[string]File{p: {State: Waiting, Version: *look(root, p)}})
+	}
+	batch, err := w.take(time.Now())
+	require.NoError(t, err)
+	require.Len(t, batch, 4)
+	w.Send = func(_ context.Context, _ iter.Seq[string], _ func(string) bool, result func(Result)) error {
+		for p := range batch {
+			r := Result{Path: p, Digest: "d"}
+			if p == "failed" {
+				r = Result{Path: p, Err: fs.ErrNotExist}
+			}
+			result(r)
+		}
+		require.NoError(t, root.Remove("missed"))
+		require.NoError(t, root.Remove("failed"))
+		require.NoError(t, os.WriteFile(filepath.Join(w.Dir, "changed"), []byte("other page"), 0o600))
+		_, err := w.scan(time.Now(), make(chan struct{}, 1), nil)
+		require.NoError(t, err)
+		return root.Remove("unseen")
+	}
+	require.NoError(t, w.sendBatch(t.Context(), batch, make(chan struct{}, 1)))
+	all, paths := waiting(t, w, nil)
+	require.Equal(t, []string{"missed", "unseen"}, paths)
+	for _, n := range all {
+		require.Equal(t, News{Event: EventThere, At: n.At, Path: n.Path, Bytes: 4, Digest: "d"}, n.News)
+	}
+	_, files, err := w.Queue.List()
+	require.NoError(t, err)
+	require.Len(t, files, 1, "changed")
 }
 
 // TestMaxNews gives up the oldest news if there are too many.

@@ -634,14 +634,14 @@ func (w *Watcher) store(batch map[string]Version, results map[string]Result, fai
 				return err
 			}
 			file := settle(old, results[p], batch[p], look(root, p), now)
-			if file == old {
+			if file == old && file != nil {
 				continue
 			}
 			if err := c.put(p, file); err != nil {
 				return err
 			}
 			w.report(results[p], file)
-			if err := w.tellLater(c, p, file, now); err != nil {
+			if err := w.tellLater(c, results[p], batch[p], file, now); err != nil {
 				return err
 			}
 		}
@@ -669,12 +669,15 @@ func (w *Watcher) report(r Result, f *File) {
 	}
 }
 
-// tellLater stores what Tell has to tell of a file, nil for one that is gone.
-func (w *Watcher) tellLater(c *change, p string, f *File, now time.Time) error {
+// tellLater stores what Tell has to tell of a file after its result, nil for one that is gone here.
+func (w *Watcher) tellLater(c *change, r Result, sent Version, f *File, now time.Time) error {
+	if f == nil && r.Err == nil {
+		f = &File{State: There, Version: sent, Digest: r.Digest}
+	}
 	if w.Tell == nil || f == nil {
 		return nil
 	}
-	n, tell := newsOf(p, f, now)
+	n, tell := newsOf(r.Path, f, now)
 	if !tell {
 		return nil
 	}
