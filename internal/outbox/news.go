@@ -108,9 +108,14 @@ func (q *Queue) news(after []byte) (all []numbered, err error) {
 	return all, err
 }
 
+// isOld reports whether news are given up. The time before the telling began does not count, because
+// nobody could hear them then: the host was off, or its clock was wrong.
+func isOld(at, began, now time.Time) bool { return min(now.Sub(at), now.Sub(began)) > newsFor }
+
 // tellAll tells the news in the queue until ctx ends. What fails is tried again after the others, so
 // that news which somebody refuses keep none back.
 func (w *Watcher) tellAll(ctx context.Context) {
+	began := time.Now()
 	var last []byte // key of what was tried last
 	for failures := 0; ctx.Err() == nil; {
 		all, err := w.Queue.news(last)
@@ -123,7 +128,7 @@ func (w *Watcher) tellAll(ctx context.Context) {
 		}
 		told := 0
 		if err == nil {
-			told, err = w.tellSome(ctx, all)
+			told, err = w.tellSome(ctx, all, began)
 			last = all[min(told, len(all)-1)].key
 		}
 		if told > 0 {
@@ -141,9 +146,9 @@ func (w *Watcher) tellAll(ctx context.Context) {
 
 // tellSome tells news until one fails, and removes from the queue what was told and what is too old.
 // It returns how many these were.
-func (w *Watcher) tellSome(ctx context.Context, all []numbered) (done int, err error) {
+func (w *Watcher) tellSome(ctx context.Context, all []numbered, began time.Time) (done int, err error) {
 	for _, n := range all {
-		if time.Since(n.At) > newsFor {
+		if isOld(n.At, began, time.Now()) {
 			w.Log.Warn("nobody heard it for a day: given up", "event", n.Event, "path", n.Path)
 		} else if err = w.Tell(ctx, n.News); err != nil {
 			break

@@ -75,16 +75,17 @@ func TestTellSome(t *testing.T) {
 		told = append(told, n.Path)
 		return nil
 	}
-	addNews(t, w, time.Now().Add(-newsFor-time.Second), "old")
+	began := time.Now().Add(-newsFor - time.Second)
+	addNews(t, w, began, "old")
 	addNews(t, w, time.Now(), "a", "b", "c")
 	all, _ := waiting(t, w, nil)
-	done, err := w.tellSome(t.Context(), all)
+	done, err := w.tellSome(t.Context(), all, began)
 	require.Equal(t, 2, done)
 	require.ErrorIs(t, err, refused)
 	require.Equal(t, []string{"a"}, told)
 	all, paths := waiting(t, w, all[done].key)
 	require.Equal(t, []string{"c"}, paths)
-	done, err = w.tellSome(t.Context(), all)
+	done, err = w.tellSome(t.Context(), all, began)
 	require.NoError(t, err)
 	require.Equal(t, 1, done)
 	_, paths = waiting(t, w, all[0].key)
@@ -97,6 +98,24 @@ func TestTellSome(t *testing.T) {
 	require.NoError(t, w.begin())
 	_, paths = waiting(t, w, nil)
 	require.Empty(t, paths, "nobody is to hear it any more")
+}
+
+// TestIsOld gives up news for which there was a day, in which somebody tried to tell them.
+func TestIsOld(t *testing.T) {
+	t.Parallel()
+	const hour = time.Hour
+	for _, c := range []struct {
+		at, began time.Duration // ago
+		want      bool
+	}{
+		{25 * hour, 25 * hour, true},
+		{hour, 100 * hour, false},
+		{100 * hour, 0, false}, // the host was off
+		{100 * hour, 25 * hour, true},
+		{-100 * hour, 25 * hour, false}, // the clock was set back
+	} {
+		require.Equal(t, c.want, isOld(noon.Add(-c.at), noon.Add(-c.began), noon), "%+v", c)
+	}
 }
 
 // TestNewsOfGone tells of a file that goes here while its session lasts, whether a scan has missed it or
