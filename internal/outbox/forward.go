@@ -400,6 +400,8 @@ func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Log
 	}
 	if x.Webhook.URL != "" {
 		w.Tell = x.Webhook.tell(x.Share, webhookWithin)
+	} else if err := x.queue.update((*change).dropNews); err != nil {
+		return err
 	}
 	if x.ConfirmWithin > 0 { // clients go on with a file after the reply: they set its time, or rename it
 		w.linger = x.Settle

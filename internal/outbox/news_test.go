@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 func TestNewsOf(t *testing.T) {
@@ -97,7 +99,19 @@ func TestTellSome(t *testing.T) {
 	w.Tell = nil
 	require.NoError(t, w.begin())
 	_, paths = waiting(t, w, nil)
-	require.Empty(t, paths, "nobody is to hear it any more")
+	require.Equal(t, []string{"b"}, paths, "fxfer watch, while the server is stopped")
+}
+
+// TestNoWebhook removes the news of a share that has no webhook any more.
+func TestNoWebhook(t *testing.T) {
+	t.Parallel()
+	x, w, _ := newWaited(t)
+	addNews(t, w, time.Now(), "a")
+	ctx, end := context.WithCancel(t.Context())
+	end()
+	require.NoError(t, x.watch(ctx, fxfer.Options{Home: t.TempDir()}, w.Log))
+	_, paths := waiting(t, w, nil)
+	require.Empty(t, paths)
 }
 
 // TestIsOld gives up news for which there was a day, in which somebody tried to tell them.

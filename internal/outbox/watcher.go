@@ -38,7 +38,8 @@ type Watcher struct {
 	// sends only complete files. It is as Client.SendEarly.
 	Early func(ctx context.Context, next func(context.Context) (string, int64, bool), result func(path string, there int64, err error)) error
 	// Tell tells somebody news, once or more often; nil tells nobody. After an error, Run calls it again
-	// later, also in another process, for a day. It does not hold up Send.
+	// later, also in another process, for a day. It does not hold up Send. Without it, what others did not
+	// tell stays in the queue.
 	Tell func(context.Context, News) error
 	Log  *slog.Logger
 
@@ -135,9 +136,6 @@ func (w *Watcher) begin() error {
 		err = c.setAbout(func(a *About) { a.Dir, a.URL, a.Removes = w.Dir, w.URL, w.Then.removes() })
 		if err == nil && w.Then.removes() && !before.Removes {
 			err = compareAgain(c)
-		}
-		if err == nil && w.Tell == nil {
-			err = c.dropNews()
 		}
 		if err != nil {
 			return err
