@@ -145,14 +145,19 @@ func (w *Watcher) tellAll(ctx context.Context) {
 }
 
 // tellSome tells news until one fails, and removes from the queue what was told and what is too old.
-// It returns how many these were.
+// It returns how many these were. What cannot be removed, as on a full disk, is not told again.
 func (w *Watcher) tellSome(ctx context.Context, all []numbered, began time.Time) (done int, err error) {
 	for _, n := range all {
+		if w.told[string(n.key)] {
+			done++
+			continue
+		}
 		if isOld(n.At, began, time.Now()) {
 			w.Log.Warn("nobody heard it for a day: given up", "event", n.Event, "path", n.Path)
 		} else if err = w.Tell(ctx, n.News); err != nil {
 			break
 		}
+		w.told[string(n.key)] = true
 		done++
 	}
 	if done == 0 {
@@ -167,6 +172,9 @@ func (w *Watcher) tellSome(ctx context.Context, all []numbered, began time.Time)
 		return nil
 	}); failed != nil {
 		return 0, failed
+	}
+	for _, n := range all[:done] {
+		delete(w.told, string(n.key))
 	}
 	return done, err
 }

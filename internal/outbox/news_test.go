@@ -102,6 +102,36 @@ func TestTellSome(t *testing.T) {
 	require.Equal(t, []string{"b"}, paths, "fxfer watch, while the server is stopped")
 }
 
+// TestToldOnce tells news once though the queue cannot be written for a while.
+func TestToldOnce(t *testing.T) {
+	t.Parallel()
+	w, _ := newWatcher(t, t.TempDir(), Then{})
+	var told []string
+	w.Tell = func(_ context.Context, n News) error {
+		told = append(told, n.Path)
+		return nil
+	}
+	addNews(t, w, time.Now(), "a", "b")
+	queue := w.Queue
+	all, _ := waiting(t, w, nil)
+	w.Queue = &Queue{path: filepath.Join(queue.path, "no folder", "queue")}
+	for range 2 {
+		done, err := w.tellSome(t.Context(), all, time.Now())
+		require.Error(t, err)
+		require.Zero(t, done)
+	}
+	w.Queue = queue
+	addNews(t, w, time.Now(), "c")
+	all, _ = waiting(t, w, nil)
+	done, err := w.tellSome(t.Context(), all, time.Now())
+	require.NoError(t, err)
+	require.Equal(t, 3, done)
+	require.Equal(t, []string{"a", "b", "c"}, told)
+	require.Empty(t, w.told)
+	_, paths := waiting(t, w, nil)
+	require.Empty(t, paths)
+}
+
 // TestNoWebhook removes the news of a share that has no webhook any more.
 func TestNoWebhook(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,8 @@ type Watcher struct {
 	Tell func(context.Context, News) error
 	Log  *slog.Logger
 
-	news   chan struct{} // signalled when there are some
+	news   chan struct{}   // signalled when there are some
+	told   map[string]bool // keys of news that are told and still in the queue; only tellAll uses it
 	urgent urgent
 	early  early
 	linger time.Duration // for so long a file stays here once it is there, before Then
@@ -127,7 +128,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 // there if Then removes files from now on: the server may have lost them since.
 func (w *Watcher) begin() error {
 	w.steady, w.aside, w.kept, w.unread = map[string]sight{}, map[string]sight{}, map[string]kept{}, map[string]bool{}
-	w.news = make(chan struct{}, 1)
+	w.news, w.told = make(chan struct{}, 1), map[string]bool{}
 	return w.Queue.update(func(c *change) error {
 		before, err := about(c.tx)
 		if err != nil {
