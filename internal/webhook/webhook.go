@@ -22,18 +22,31 @@ func Parse(s string) (string, error) {
 	return s, nil
 }
 
-// maxSecret bounds a secret, in bytes.
-const maxSecret = 4096
+// Bounds of a secret and of its file with blanks, in bytes.
+const (
+	maxSecret = 4096
+	maxFile   = 2 * maxSecret
+)
 
 // Bearer returns the value of the header Authorization for the secret in a file, whose blanks and ends
 // of lines at the beginning and at the end do not count.
 func Bearer(file string) (string, error) {
-	text, err := os.ReadFile(file)
+	if info, err := os.Stat(file); err != nil {
+		return "", err
+	} else if !info.Mode().IsRegular() { // a pipe has no end, and no deadline
+		return "", fmt.Errorf("%s: expected a regular file", file)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxFile+1))
 	if err != nil {
 		return "", err
 	}
 	secret := strings.TrimSpace(string(text))
-	if secret == "" || len(secret) > maxSecret || strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
+	if secret == "" || len(text) > maxFile || len(secret) > maxSecret || strings.ContainsFunc(secret, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return "", fmt.Errorf("%s: expected one line of 1 to %d ASCII characters without blanks", file, maxSecret)
 	}
 	return "Bearer " + secret, nil

@@ -35,6 +35,11 @@ func TestBearer(t *testing.T) {
 			require.NoError(t, err)
 		}
 	}
+	require.NoError(t, os.WriteFile(file, []byte("hunter2"+strings.Repeat(" ", maxFile)+"hunter3"), 0o600))
+	_, err = Bearer(file)
+	require.ErrorContains(t, err, "expected one line", "what is behind the bound of the file counts")
+	_, err = Bearer(os.DevNull)
+	require.ErrorContains(t, err, "expected a regular file")
 }
 
 // TestWebhookSecrets: neither a failure nor a redirect gives away what is secret about a webhook: its URL
