@@ -4,9 +4,11 @@ package webhook
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -69,11 +71,8 @@ func Post(ctx context.Context, to string, headers map[string]string, body []byte
 	}
 	host := request.URL.Host
 	response, err := client.Do(request)
-	if whole := (*url.Error)(nil); errors.As(err, &whole) { // its text has the URL
-		err = whole.Err
-	}
 	if err != nil {
-		return fmt.Errorf("webhook at %s: %w", host, err)
+		return fmt.Errorf("webhook at %s: %w", host, withoutSecrets(err))
 	}
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, 64<<10)
@@ -84,4 +83,23 @@ func Post(ctx context.Context, to string, headers map[string]string, body []byte
 		return fmt.Errorf("webhook at %s: it redirects (status %d), which is not followed: use the final URL", host, code)
 	}
 	return nil
+}
+
+// withoutSecrets returns what a log may have of a request's error. Others have the URL, or parts of the
+// answer, which may repeat it.
+func withoutSecrets(err error) error {
+	for _, known := range []error{context.Canceled, context.DeadlineExceeded, http.ErrSchemeMismatch} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	var certificate *tls.CertificateVerificationError
+	var network *net.OpError
+	switch {
+	case errors.As(err, &certificate): // the host shows it before it gets a request
+		return certificate
+	case errors.As(err, &network):
+		return network
+	}
+	return errors.New("it gave no valid answer of HTTP")
 }

@@ -53,6 +53,16 @@ func TestWebhookSecrets(t *testing.T) {
 	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		code, err := strconv.Atoi(path.Base(q.URL.Path))
 		switch {
+		case path.Base(q.URL.Path) == "badly":
+			w.Header().Set("Location", "http://h:bad/hooks/"+secret)
+			code = http.StatusMovedPermanently
+		case path.Base(q.URL.Path) == "malformed":
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = conn.Write([]byte("no such path: " + q.URL.Path + "\r\n\r\n"))
+				_ = conn.Close()
+			}
+			return
 		case err != nil:
 			panic(http.ErrAbortHandler)
 		case code < http.StatusBadRequest: // as another host
@@ -67,7 +77,7 @@ func TestWebhookSecrets(t *testing.T) {
 	listener.Close()
 	for _, webhook := range []string{
 		dead + "/services/" + secret, "http://u:" + secret + "@" + strings.TrimPrefix(dead, "http://") + "/",
-		hook.URL + "/" + secret, hook.URL + "/" + secret + "/404",
+		hook.URL + "/" + secret, hook.URL + "/" + secret + "/404", hook.URL + "/" + secret + "/badly", hook.URL + "/" + secret + "/malformed",
 		hook.URL + "/" + secret + "/301", hook.URL + "/" + secret + "/302", hook.URL + "/" + secret + "/307", hook.URL + "/" + secret + "/308",
 	} {
 		err := Post(t.Context(), webhook, map[string]string{"X-Token": secret}, []byte("{}"))
