@@ -523,6 +523,9 @@ func (f *serveFlags) folders() (read []fxfer.Folder) {
 		}
 		if x.Webhook.Secret != "" {
 			read = append(read, fxfer.Folder{Path: filepath.Dir(x.Webhook.Secret)})
+			if target, err := filepath.EvalSymlinks(x.Webhook.Secret); err == nil {
+				read = append(read, fxfer.Folder{Path: filepath.Dir(target)})
+			}
 		}
 	}
 	return read

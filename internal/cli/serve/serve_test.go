@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/outbox"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -104,4 +105,20 @@ func TestNeedRestart(t *testing.T) {
 	require.Empty(t, was.needRestart(was))
 	is.opt.Listen, is.opt.TLS.Key, is.log.audit, is.opt.RateLimit = ":1", "k", "a", 5
 	require.Equal(t, []string{"listen", "web", "audit-log", "tls: key"}, was.needRestart(is))
+}
+
+// TestLinkedSecret keeps the folder that the secret of a webhook is in, behind a symlink, too.
+func TestLinkedSecret(t *testing.T) {
+	t.Parallel()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	require.NoError(t, err)
+	target, link := filepath.Join(dir, "run", "token"), filepath.Join(dir, "etc", "token")
+	require.NoError(t, os.Mkdir(filepath.Dir(target), 0o700))
+	require.NoError(t, os.Mkdir(filepath.Dir(link), 0o700))
+	require.NoError(t, os.WriteFile(target, []byte("token"), 0o600))
+	if err := os.Symlink(target, link); err != nil {
+		t.Skip(err)
+	}
+	f := serveFlags{forwards: []outbox.Forward{{Webhook: outbox.Webhook{Secret: link}}}}
+	require.Equal(t, []fxfer.Folder{{Path: filepath.Dir(link)}, {Path: filepath.Dir(target)}}, f.folders())
 }
