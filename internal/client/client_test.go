@@ -322,6 +322,12 @@ func TestFresh(t *testing.T) {
 	require.NoError(t, err)
 	defer tree.Close()
 	get := &pull{args: []string{target}, tree: tree, below: below}
+	require.NoError(t, os.Mkdir(filepath.Join(target, "empty"), 0o700))
+	require.NoError(t, os.Mkdir(filepath.Join(target, "partial"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(target, "partial", ".fxfer-0.part"), nil, 0o600))
+	into := func(name string) *pull {
+		return &pull{args: []string{filepath.Join(target, name)}, tree: tree, below: name}
+	}
 	hello := func(intent wire.Intent, path string) wire.Hello {
 		return wire.Hello{Intent: intent, Share: "data", Paths: []string{path}}
 	}
@@ -339,6 +345,9 @@ func TestFresh(t *testing.T) {
 		{"dry run", Options{Fresh: true}, &push{}, hello(wire.Push, "a"), Target{DryRun: true}, []bool{false}},
 		{"get", Options{Fresh: true}, get, hello(wire.Pull, "new"), Target{}, []bool{true}},
 		{"get again", Options{Fresh: true}, get, hello(wire.Pull, "old"), Target{}, []bool{false}},
+		{"content", Options{Fresh: true}, into("none"), hello(wire.Pull, "d/"), Target{}, []bool{true}},
+		{"content into empty", Options{Fresh: true}, into("empty"), hello(wire.Pull, "d/"), Target{}, []bool{true}},
+		{"content again", Options{Fresh: true}, into("partial"), hello(wire.Pull, "d/"), Target{}, []bool{false}},
 	} {
 		j := &job{Client: newClient(t, t.TempDir(), c.opt), call: &Transfer{Target: c.target}, intent: c.in, hello: c.hello, server: "nas:1"}
 		for _, want := range c.want {

@@ -3,8 +3,10 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -107,13 +109,32 @@ func (p *pull) resumes() bool { return !p.once }
 func (p *pull) named() []string { return p.args }
 
 func (p *pull) absent(hello *wire.Hello) bool {
-	for _, name := range namesOf(hello) {
+	names := namesOf(hello)
+	if names == nil {
+		return isVacant(p.args[0])
+	}
+	for _, name := range names {
 		tree, at := p.local(name)
 		if _, err := tree.Stat(at); err == nil {
 			return false
 		}
 	}
 	return true
+}
+
+// isVacant reports whether a path has nothing, or a folder without entries, partial files included.
+func isVacant(at string) bool {
+	info, err := os.Stat(at)
+	if err != nil || !info.IsDir() {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	f, err := os.Open(at)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	_, err = f.Readdirnames(1)
+	return errors.Is(err, io.EOF)
 }
 
 func (p *pull) local(entry string) (*access.Scope, string) {
