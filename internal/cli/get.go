@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -108,12 +109,13 @@ func get(c *cobra.Command, f *transfer.Flags, urls []string, target, named strin
 	}
 	var link onlyLink
 	err := transfer.Run(c, f, "received", transfer.Resumes, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
-		urls, err := option.Expand(ctx, client, sources)
-		if err != nil {
-			return nil, err
+		urls, unread := option.Expand(ctx, client, sources)
+		if len(urls) == 0 || unread != nil && call.Target.Delete { // what could not be read may not be missing
+			return nil, unread
 		}
 		link.watch(&call)
-		return client.Get(ctx, urls, target, call)
+		report, err := client.Get(ctx, urls, target, call)
+		return report, cmp.Or(err, unread)
 	})
 	if err == nil && link.name != "" && !f.Quiet && !f.JSON {
 		fmt.Fprintf(c.ErrOrStderr(), "fxfer: hint: %s is a link: add / to the URL to get what it leads to\n", term.OneLine(link.name))

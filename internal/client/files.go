@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -103,9 +104,11 @@ func (f *Files) collect(all *[]Entry) func(wire.Message) error {
 }
 
 // Glob returns the entries that fit the elements below the folder base, sorted, with their paths below
-// the share. The elements are those of ParsePattern, at least one.
+// the share. The elements are those of ParsePattern, at least one. As List does, it returns what it got
+// together with the first error about what the server could not read.
 func (f *Files) Glob(base string, elements []string) ([]Entry, error) {
 	found := []Entry{{Path: base, Kind: "folder"}}
+	var unread error
 	for _, element := range elements {
 		var next []Entry
 		for _, folder := range found {
@@ -113,9 +116,10 @@ func (f *Files) Glob(base string, elements []string) ([]Entry, error) {
 				continue
 			}
 			entries, err := f.List(folder.Path, false)
-			if err != nil {
+			if f.err != nil {
 				return nil, err
 			}
+			unread = cmp.Or(unread, err)
 			for _, e := range entries {
 				if e.Path != path.Base(e.Path) || e.Path == "." || e.Path == ".." {
 					return nil, f.broken("the server lists %q in a folder", e.Path)
@@ -128,13 +132,13 @@ func (f *Files) Glob(base string, elements []string) ([]Entry, error) {
 		}
 		found = next
 	}
-	if len(found) == 0 {
+	if len(found) == 0 && unread == nil {
 		return nil, f.described(&wire.Error{
 			Code: wire.CodeNotFound, Text: fmt.Sprintf("nothing fits %q", path.Join(base, strings.Join(elements, "/"))), Remote: true,
 		})
 	}
 	slices.SortFunc(found, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
-	return found, nil
+	return found, unread
 }
 
 // Usage counts what is at p and below.

@@ -13,7 +13,8 @@ import (
 	"github.com/fxfer/fxfer/internal/session"
 )
 
-// A listing that lacks an entry, here a mount whose process has died, has the others and fails.
+// A listing that lacks an entry, here a mount whose process has died, has the others and fails. So has
+// what fits a pattern.
 func TestListLacks(t *testing.T) {
 	t.Parallel()
 	s := serve(t, identity.Read)
@@ -43,4 +44,13 @@ func TestListLacks(t *testing.T) {
 		names = append(names, e.Path)
 	}
 	require.Equal(t, []string{"a", "z"}, names)
+
+	f, err := c.Files(t.Context(), s.plain(t, ""))
+	require.NoError(t, err)
+	defer f.Close()
+	for pattern, want := range map[string]int{"?": 2, "z*": 1, "none": 0} {
+		fits, err := f.Glob("", []string{pattern})
+		require.ErrorContains(t, err, "dead")
+		require.Len(t, fits, want, pattern)
+	}
 }

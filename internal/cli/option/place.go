@@ -1,6 +1,7 @@
 package option
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
@@ -33,20 +34,22 @@ func (p Place) Entries(files *fxfer.Files) ([]fxfer.Entry, error) {
 	return files.Glob(p.URL.Path, p.elements)
 }
 
-// Expand returns the URLs of places. It asks the servers what fits patterns.
+// Expand returns the URLs of places. It asks the servers what fits patterns. If a server could not read
+// all of a folder, Expand returns what fits of the rest together with the first such error.
 func Expand(ctx context.Context, client *fxfer.Client, places []Place) (urls []fxfer.URL, err error) {
 	for _, p := range places {
 		if !p.HasPattern() {
 			urls = append(urls, p.URL)
 			continue
 		}
-		fits, err := p.expand(ctx, client)
-		if err != nil {
-			return nil, err
+		fits, failed := p.expand(ctx, client)
+		if len(fits) == 0 {
+			return nil, failed
 		}
 		urls = append(urls, fits...)
+		err = cmp.Or(err, failed)
 	}
-	return urls, nil
+	return urls, err
 }
 
 func (p Place) expand(ctx context.Context, client *fxfer.Client) (urls []fxfer.URL, err error) {
