@@ -24,6 +24,7 @@
 //
 //	Client.Send            sends files and folders to a share
 //	Client.SendStream      sends an io.Reader as one file
+//	Client.SendEarly       sends the beginnings of files that still grow
 //	Client.Get             gets files and folders
 //	Client.GetTo           gets one file into an io.Writer
 //	Client.List            lists a folder, or the shares
