@@ -3,6 +3,7 @@ package ftp
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -48,7 +49,7 @@ type transfer struct {
 	// move moves the data. Its errors are a dataError or of files.
 	move func(ctx context.Context, d *dataConn) error
 	// finish gets why the transfer has failed, or nil, and returns that, or why what has come can't
-	// stay. It is called in every case, also if move was not. It may be nil.
+	// stay, or what has gone is not all. It is called in every case, also if move was not. It may be nil.
 	finish func(error) error
 	// receives is set if data comes from the client. The end of the control connection then counts.
 	receives bool
@@ -348,9 +349,12 @@ func (f *fromLines) Read(b []byte) (n int, err error) {
 
 // Lists.
 
-// send sends lines over the data connection.
+// send sends lines over the data connection. If visit fails, the client gets those before the error, and
+// a reply that says that there are more.
 func (x *control) send(visit func(print func(line string) error) error) error {
 	t := &transfer{what: "sending a list"}
+	var unread error
+	t.finish = func(err error) error { return cmp.Or(err, unread) }
 	t.move = func(_ context.Context, d *dataConn) error {
 		w := bufio.NewWriterSize(d, bufferSize)
 		err := visit(func(line string) error {
@@ -360,12 +364,13 @@ func (x *control) send(visit func(print func(line string) error) error) error {
 			}
 			return nil
 		})
-		if err != nil {
+		if data := (dataError{}); errors.As(err, &data) {
 			return err
 		}
 		if err := w.Flush(); err != nil {
 			return dataError{err}
 		}
+		unread = err
 		return nil
 	}
 	return x.transfer(t)

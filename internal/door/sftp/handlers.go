@@ -264,9 +264,10 @@ func (o one) ListAt(to []os.FileInfo, off int64) (int, error) {
 // listing is a folder that is read as the client asks for its entries, one request after the other.
 // The library answers several at a time if the client asks to read the folder as if it were a file.
 type listing struct {
-	mu   sync.Mutex // guards the following
-	next func() (door.Info, error, bool)
-	stop func()
+	mu     sync.Mutex // guards the following
+	next   func() (door.Info, error, bool)
+	stop   func()
+	failed error // for the next answer: one with names has none
 }
 
 func (h *handlers) newListing(p string) *listing {
@@ -291,18 +292,22 @@ var errStop = errors.New("the client has read enough")
 func (l *listing) ListAt(to []os.FileInfo, _ int64) (n int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for n < len(to) {
+	for n < len(to) && l.failed == nil {
 		info, err, more := l.next()
-		switch {
-		case !more:
+		if !more {
 			return n, io.EOF
-		case err != nil:
-			return n, answer(err)
+		}
+		if err != nil {
+			l.failed = answer(err)
+			break
 		}
 		to[n] = info
 		n++
 	}
-	return n, nil
+	if n > 0 {
+		return n, nil
+	}
+	return 0, l.failed
 }
 
 func (l *listing) Close() error {
