@@ -97,6 +97,7 @@ type Request struct {
 	DryRun     bool   // nothing changes, whatever the intent
 	BackupDir  string // as in wire.Target
 	Privileged bool   // set what gives privilege: see disk.TargetOptions
+	Below      string // what is elsewhere in the share is out of reach; "" and "." are all of it
 }
 
 // Client returns a scope for a request of a client. The caller closes it.
@@ -104,6 +105,9 @@ func (f *Folder) Client(r Request) *Scope {
 	s := &Scope{
 		folder: f, tree: f.tree.Session(), effects: intents[r.Intent], share: r.Share, client: r.Client,
 		rights: r.Rights, backup: r.BackupDir, privileged: r.Privileged,
+	}
+	if r.Below != "." {
+		s.below = r.Below
 	}
 	if r.DryRun {
 		s.effects &= Names | Read

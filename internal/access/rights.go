@@ -91,6 +91,7 @@ var intents = map[wire.Intent]Effect{
 	wire.Expire: Names | Expire,
 	wire.Files:  Names | Read | Write,
 	wire.Early:  Write,
+	wire.Copy:   Names | Read | Write | Reuse,
 }
 
 // ruleOf returns the rule for one effect.

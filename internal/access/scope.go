@@ -27,6 +27,7 @@ type Scope struct {
 	share  string
 	client string
 	rights identity.Rights // on the share
+	below  string          // what is elsewhere is out of reach; "" for nothing
 
 	whole  bool   // effects hold for the whole tree: it is nobody else's
 	filled bool   // the tree is a snapshot that is being filled
@@ -68,6 +69,8 @@ func (s *Scope) checkPlace(e Effect, p string) error {
 		return s.asked.check(e, p)
 	case s.whole:
 		return nil
+	case s.below != "" && !isBelow(p, s.below):
+		return wire.Errorf(wire.CodeRight, "%q is not what the capability is for", p)
 	}
 	return s.checkRights(e, p)
 }
@@ -159,12 +162,21 @@ func (a *Asked) check(e Effect, p string) error {
 
 func notAsked(p string) error { return fmt.Errorf("%w: %q was not asked for", disk.ErrPath, p) }
 
+// towards returns p, but for a folder above what the scope is confined to, that. Whoever may make it
+// may make the folders above it, and learn whether they are there.
+func (s *Scope) towards(p string) string {
+	if s.below != "" && (p == "." || isBelow(s.below, p)) {
+		return s.below
+	}
+	return p
+}
+
 // isBelow reports whether path is above, or is in it.
 func isBelow(p, above string) bool { return p == above || strings.HasPrefix(p, above+"/") }
 
 // Stat describes the entry at p.
 func (s *Scope) Stat(p string) (disk.Meta, error) {
-	if err := s.look(p); err != nil {
+	if err := s.look(s.towards(p)); err != nil {
 		return disk.Meta{}, err
 	}
 	return s.tree.Stat(p)
@@ -330,7 +342,7 @@ func (s *Scope) Digest(ctx context.Context, p string) ([32]byte, disk.Identity, 
 
 // Mkdir makes the folder at p and those above it.
 func (s *Scope) Mkdir(p string, mode fs.FileMode) error {
-	if err := s.check(Write, p); err != nil {
+	if err := s.check(Write, s.towards(p)); err != nil {
 		return err
 	}
 	return s.tree.Mkdir(p, mode)

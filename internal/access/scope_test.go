@@ -93,6 +93,44 @@ func TestAsked(t *testing.T) {
 	require.Equal(t, os.FileMode(0o600), info.Mode())
 }
 
+// TestBelow: who works by a capability for a/b makes the way there, and reaches nothing beside it.
+func TestBelow(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "other"), []byte("x"), 0o600))
+	folder, err := Open(dir)
+	require.NoError(t, err)
+	defer folder.Close()
+	s := folder.Client(Request{Share: "data", Rights: identity.Read | identity.Write, Intent: wire.Copy, Below: "a/b"})
+	defer s.Close()
+	for _, p := range []string{"other", "a/bc", "a/c", "a", "."} {
+		require.Error(t, s.MayTarget(p), p)
+		require.Error(t, s.Remove(t.Context(), p), p)
+		require.Error(t, s.Names(t.Context(), p, nil), p)
+		_, err := s.OpenFile(p)
+		require.Error(t, err, p)
+		require.Error(t, s.Link(p, "a/b"), p)
+		require.Error(t, s.Link("a/b", p), p)
+		_, err = s.Put(disk.Meta{Path: p, Kind: disk.File}, nil, disk.TargetOptions{})
+		require.Error(t, err, p)
+	}
+	for _, p := range []string{"other", "a/c"} {
+		require.Error(t, s.Mkdir(p, 0o755), p)
+		_, err := s.Stat(p)
+		require.Error(t, err, p)
+	}
+	_, err = s.Stat("a")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, s.Mkdir("a", 0o755))
+	_, err = s.Stat("a")
+	require.NoError(t, err)
+	require.NoError(t, s.Mkdir("a/b/c", 0o755))
+	require.NoError(t, s.Remove(t.Context(), "a/b/c"))
+	reader := folder.Client(Request{Share: "data", Rights: identity.Read, Intent: wire.Copy, Below: "a/b"})
+	defer reader.Close()
+	require.Error(t, reader.Mkdir("a", 0o755))
+}
+
 // TestMayLink: a file that a session has not transferred gets another name from those alone who may
 // read it, and from no server.
 func TestMayLink(t *testing.T) {
@@ -126,7 +164,7 @@ func TestReadOnly(t *testing.T) {
 	defer folder.Close()
 	all := map[string]*Scope{"a source": source, "nothing": nothing()}
 	for intent := range intents {
-		r := Request{Share: "data", Client: "me", Rights: 0xff, Intent: intent, DryRun: intent == wire.Push || intent == wire.Store || intent == wire.Files || intent == wire.Early}
+		r := Request{Share: "data", Client: "me", Rights: 0xff, Intent: intent, DryRun: intent == wire.Push || intent == wire.Store || intent == wire.Files || intent == wire.Early || intent == wire.Copy}
 		all[r.Client+string(rune('0'+intent))] = folder.Client(r)
 	}
 	for name, s := range all {

@@ -81,7 +81,7 @@ func (q *request) scope() (*liveShare, *access.Scope, error) {
 	scope := share.folder.Client(access.Request{
 		Share: share.Name, Client: string(q.peer.id), Rights: q.rightsOn(share),
 		Intent: q.hello.Intent, DryRun: q.hello.Target.DryRun, BackupDir: q.hello.Target.BackupDir,
-		Privileged: share.Privileged,
+		Privileged: share.Privileged, Below: q.reach(),
 	})
 	q.opened = append(q.opened, scope)
 	return share, scope, nil

@@ -16,22 +16,26 @@ func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error 
 	if err := checkVersion(m.Version); err != nil {
 		return err
 	}
-	grants, err := s.authorize(c, m)
+	who, grants, err := s.authorize(c, m)
 	if err != nil {
-		s.auditRefusal(ctx, c, m, err)
+		s.auditRefusal(ctx, c, who, m, err)
 		return err
 	}
 	s.replace(ctx, m.Replaces, c.peer.id)
-	r, err := s.reserve(ctx, c.peer, addressOf(c.RemoteAddr()), c, grants)
+	r, err := s.reserve(ctx, who, addressOf(c.RemoteAddr()), c, grants)
 	if err != nil {
-		s.auditRefusal(ctx, c, m, err)
+		s.auditRefusal(ctx, c, who, m, err)
 		return err
 	}
 	defer r.release()
+	if err := s.spend(who.by); err != nil {
+		s.auditRefusal(ctx, c, who, m, err)
+		return err
+	}
 	s.counters.begin(intentName(m.Intent))
 	q := &request{
 		reservation: r, conn: c, hello: m, audit: r.newAudit(intentName(m.Intent), m.Share),
-		log: c.log.With("session", r.id, "client", c.peer.label),
+		log: c.log.With("session", r.id, "client", r.peer.label),
 	}
 	defer q.close()
 	err = q.serve(r.ctx)
@@ -39,9 +43,19 @@ func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error 
 	return err
 }
 
-// authorize returns what a client may do. A valid invitation enrols it, unless it was revoked or
-// comes from an address that may not use the server.
-func (s *Server) authorize(c *connection, m *wire.Hello) (identity.Grants, error) {
+// authorize returns for whom a session works, and what it may do: the client itself, or the user whose
+// capability it holds.
+func (s *Server) authorize(c *connection, m *wire.Hello) (peerIdentity, identity.Grants, error) {
+	if m.Intent == wire.Copy || len(m.Capability) > 0 {
+		return s.delegate(c, m)
+	}
+	grants, err := s.authorizeSelf(c, m)
+	return c.peer, grants, err
+}
+
+// authorizeSelf returns what a client may do for itself. A valid invitation enrols it, unless it was
+// revoked or comes from an address that may not use the server.
+func (s *Server) authorizeSelf(c *connection, m *wire.Hello) (identity.Grants, error) {
 	id := c.peer.id
 	if c.peer.refusal != nil {
 		return nil, c.peer.refusal

@@ -35,6 +35,9 @@ func (r *reservation) newAudit(do, share string) *audit {
 	if name := r.clientName(); name != "" {
 		log = log.With("name", name)
 	}
+	if r.peer.by != nil {
+		log = log.With("by", string(r.peer.by.Holder))
+	}
 	if share != "" {
 		log = log.With("share", share)
 	}
@@ -42,8 +45,8 @@ func (r *reservation) newAudit(do, share string) *audit {
 }
 
 // auditRefusal records that a client got no session.
-func (s *Server) auditRefusal(ctx context.Context, c *connection, m *wire.Hello, why error) {
-	r := &reservation{server: s, id: newSessionID(), peer: c.peer, from: addressOf(c.RemoteAddr())}
+func (s *Server) auditRefusal(ctx context.Context, c *connection, peer peerIdentity, m *wire.Hello, why error) {
+	r := &reservation{server: s, id: newSessionID(), peer: peer, from: addressOf(c.RemoteAddr())}
 	r.newAudit(intentName(m.Intent), m.Share).session(ctx, m.Paths, -1, why)
 }
 

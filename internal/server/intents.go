@@ -34,6 +34,7 @@ var intents = []struct {
 	{wire.Scrub, "scrub", newScrubbing},
 	{wire.Files, "files", newFileWork},
 	{wire.Early, "early", newReceiving},
+	{wire.Copy, "copy", newReceiving},
 }
 
 // Intents returns what sessions are for, as a server sees it, and the doors. Each name occurs once.

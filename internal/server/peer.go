@@ -16,9 +16,10 @@ import (
 
 // peerIdentity is the client at the other end of a connection, as its handshake has proven it.
 type peerIdentity struct {
-	id      identity.Principal // "" if nothing is proven
-	refusal *wire.Error        // why nothing is proven, else nil
-	label   string             // for logs; begins with "unproven" where nothing is proven
+	id      identity.Principal   // "" if nothing is proven
+	refusal *wire.Error          // why nothing is proven, else nil
+	label   string               // for logs; begins with "unproven" where nothing is proven
+	by      *identity.Capability // that it has signed for who is there; nil if it is there itself
 
 	// The fields below are set if CAs vouch for the client.
 	chain      []*x509.Certificate // as the client presented it

@@ -72,7 +72,7 @@ func (s *Server) join(ctx context.Context, c *connection, m *wire.Join) error {
 		return errSessionOver
 	case c.peer.refusal != nil:
 		return c.peer.refusal
-	case x == nil || x.base().peer.id != c.peer.id ||
+	case x == nil || x.base().conn.peer.id != c.peer.id ||
 		subtle.ConstantTimeCompare(x.base().hello.Secret[:], m.Secret[:]) != 1:
 		return wire.Errorf(wire.CodeTrust, "%s", errSessionOver.Text)
 	}
@@ -122,7 +122,7 @@ func (s *Server) replace(ctx context.Context, id [16]byte, client identity.Princ
 	s.mu.Lock()
 	x := s.sessions[id]
 	s.mu.Unlock()
-	if x == nil || x.base().peer.id != client {
+	if x == nil || x.base().conn.peer.id != client {
 		return
 	}
 	x.stop(errReplaced)

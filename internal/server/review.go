@@ -56,6 +56,9 @@ func (s *Server) review(twice bool) {
 		if why == nil {
 			why = s.checkStanding(r, &now)
 		}
+		if why == nil {
+			why = s.checkHolder(&r.peer)
+		}
 		if s.confirmed(r, why, twice) {
 			s.evict(r, conn, why)
 		}

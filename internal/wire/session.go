@@ -16,6 +16,7 @@ const (
 	Scrub  Intent = 9  // the server compares a snapshot with its list of digests
 	Files  Intent = 10 // the client works on entries one by one
 	Early  Intent = 11 // the client sends parts of files that still grow
+	Copy   Intent = 12 // the client sends files for the user who signed its capability
 )
 
 // Priority says how a session shares the line with other traffic.
@@ -65,6 +66,8 @@ type Hello struct {
 	Replaces [16]byte
 
 	Priority Priority // that the client wants
+
+	Capability []byte // that a user has signed for the client; for Copy
 }
 
 // Type implements Message.
@@ -91,6 +94,7 @@ func (m *Hello) encode(e *encoder) {
 	e.byte(byte(m.Target.Delta))
 	e.uint(uint64(m.Target.AllowFailed))
 	e.byte(byte(m.Priority))
+	e.string(string(m.Capability))
 }
 
 func (m *Hello) decode(d *decoder) {
@@ -126,13 +130,17 @@ func (m *Hello) decode(d *decoder) {
 	if d.more() {
 		m.Priority = d.priority()
 	}
+	if d.more() {
+		m.Capability = []byte(d.string(maxCapability))
+	}
 }
 
 const (
 	// MaxAllowFailed is the largest Target.AllowFailed.
 	MaxAllowFailed = 10_000
 
-	maxSnapshot = 32 // bytes in the name of a snapshot
+	maxSnapshot   = 32      // bytes in the name of a snapshot
+	maxCapability = 5 << 10 // bytes of a capability
 )
 
 // Join is the first message on a data stream.

@@ -78,6 +78,7 @@ type request struct {
 	backup     string
 	rules      []string
 	compress   string
+	capability []byte // nil leaves out this and all after compress
 }
 
 func (r request) bytes() []byte {
@@ -93,10 +94,14 @@ func (r request) bytes() []byte {
 	if target == nil {
 		target = make([]byte, 8)
 	}
+	var later []byte // snapshot, replaces, delta, failures, priority
+	if r.capability != nil {
+		later = cat(str(""), make([]byte, 16+3), str(string(r.capability)))
+	}
 	return message(hello, uv(r.version+1), bytes.Repeat([]byte{r.session}, 16), bytes.Repeat([]byte{r.secret}, 32), uv(r.intent), str(r.share), paths,
 		[]byte{0}, uv(r.sockBuf), str(r.congestion), uv(0), uv(8), str(string(r.proof)), str("hand"),
 		target, iv(0), str(r.backup), []byte{0},
-		rules, uv(0), iv(0), []byte{0}, str(r.compress))
+		rules, uv(0), iv(0), []byte{0}, str(r.compress), later)
 }
 
 func joining(session, secret byte, stream uint64) []byte {
