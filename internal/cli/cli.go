@@ -122,7 +122,7 @@ the transfers, for example root for cron.`,
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
 	root.SetFlagErrorFunc(option.Error)
 	root.SetUsageTemplate(option.WrapFlags(root.UsageTemplate()))
-	root.AddCommand(serve.New(version()), newSend(), newGet(), newList(), files.NewStat(), files.NewUsage(), files.NewCat(),
+	root.AddCommand(serve.New(version()), newSend(), newGet(), newCopy(), newList(), files.NewStat(), files.NewUsage(), files.NewCat(),
 		files.NewMkdir(), files.NewMove(), files.NewRemove(), newVerify(), backup.New(), backup.NewHistory(),
 		newWatch(), newQueue(), newPartial(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
 		path.NewPlan(), path.NewProbe(), path.NewTune(), path.NewExplain(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())

@@ -28,15 +28,20 @@ func newQueue() *cobra.Command {
 shares that it sends on. It works on FXFER_HOME, whether the watcher runs or not.
 Without a subcommand it is "fxfer queue ls".
 
-DIR is the watched folder. It can be left out if there is only one queue.`,
+DIR is the watched folder. It can be left out if there is only one queue.
+
+With the URL of a server in the place of DIR, it lists, pauses, resumes and cancels
+the copies that you asked this server for: see "fxfer copy --help".`,
 		Example: `  fxfer queue
+  fxfer queue fxfer://berlin
+  fxfer queue cancel fxfer://berlin 5b1f0c9a77d04e21
   fxfer queue pause /srv/scans
   fxfer queue drop /srv/scans 2026/huge.tif`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return exit.Usage("`fxfer queue ls DIR` lists the queues of one folder", "%q is neither ls, pause, resume, retry nor drop", args[0])
+			if len(args) > 0 && !fxfer.IsURL(args[0]) {
+				return exit.Usage("`fxfer queue ls DIR` lists the queues of one folder", "%q is neither ls, pause, resume, retry, drop nor cancel", args[0])
 			}
-			return nil
+			return atMostOneFolder(nil, args)
 		},
 		RunE: list.RunE,
 	}
@@ -51,7 +56,8 @@ files that are arriving, being sent or there.`, "to be tried again", (*outbox.Qu
 		newQueueEdit("drop", "Do not send failed files, or these",
 			`Drop keeps files from being sent: those that failed, or FILE. A file that changes
 later is sent again. Drop does not change files that are being sent or there, and
-removes nothing.`, "dropped", (*outbox.Queue).Drop))
+removes nothing.`, "dropped", (*outbox.Queue).Drop),
+		newQueueCancel())
 	return c
 }
 
@@ -130,6 +136,12 @@ func newQueueList() *cobra.Command {
   dropped    "fxfer queue drop" named it`,
 		Args: atMostOneFolder,
 		RunE: func(c *cobra.Command, args []string) error {
+			if at, _, ok, err := copiesOf(args); ok || err != nil {
+				if err != nil {
+					return err
+				}
+				return listCopies(c.Context(), c.OutOrStdout(), at, asJSON)
+			}
 			queues, err := queuesOf(strings.Join(args, ""))
 			if err != nil {
 				return err
@@ -245,9 +257,25 @@ func printQueue(w io.Writer, sum jsonQueue, files []outbox.Listing, all bool, no
 
 func newQueueSwitch(name, short, long string, paused bool) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " [DIR]", Short: short, Long: long,
-		Args: atMostOneFolder,
-		RunE: func(_ *cobra.Command, args []string) error {
+		Use: name + " [DIR | URL [ID...]]", Short: short,
+		Long: long + "\n\nWith a URL, it is about copies, whose IDs \"fxfer queue URL\" lists. Without ID, it is\nabout all of yours there. A copy that runs is interrupted.",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && fxfer.IsURL(args[0]) {
+				return option.NoEmpty(args)
+			}
+			return atMostOneFolder(c, args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			if at, ids, ok, err := copiesOf(args); ok || err != nil {
+				if err != nil {
+					return err
+				}
+				change := fxfer.ResumeCopy
+				if paused {
+					change = fxfer.PauseCopy
+				}
+				return changeCopies(c.Context(), c.OutOrStdout(), at, ids, change)
+			}
 			queues, err := queueToChange(args)
 			for _, q := range queues {
 				err = errors.Join(err, q.Pause(paused))
@@ -292,6 +320,27 @@ func newQueueEdit(name, short, long, done string, edit func(*outbox.Queue, strin
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s %s\n", units.Count(int64(total), "file", "files"), done)
 			return nil
+		},
+	}
+}
+
+func newQueueCancel() *cobra.Command {
+	return &cobra.Command{
+		Use: "cancel URL ID...", Short: "Cancel copies from server to server",
+		Long: `Cancel ends copies for good. What has arrived at the target stays there. "fxfer queue
+URL" lists the IDs.`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return exit.Usage("`fxfer queue URL` lists the copies", "cancel needs the URL of a server, and an ID")
+			}
+			return option.NoEmpty(args)
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			at, err := option.ParseURL(args[0], false)
+			if err != nil {
+				return err
+			}
+			return changeCopies(c.Context(), c.OutOrStdout(), at, args[1:], fxfer.CancelCopy)
 		},
 	}
 }

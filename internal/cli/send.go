@@ -90,7 +90,7 @@ is the folder of snapshots.
   fxfer send --snapshot /etc/ fxfer://nas/files/etc     files/etc/2026-11-20T020000Z/...
   fxfer send --exec 'pg_dump shop' fxfer://nas/files/shop.sql
   fxfer send photos me@nas:backup                  by ssh, ~/backup/photos/...`,
-		SuggestFor: []string{"put", "push", "upload", "copy", "cp", "sync"},
+		SuggestFor: []string{"put", "push", "upload", "cp", "sync"},
 		Args:       func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		PreRunE:    func(c *cobra.Command, _ []string) error { return f.Settle(c) },
 		RunE: func(c *cobra.Command, args []string) error {
@@ -137,7 +137,7 @@ func sendArgs(args []string, exec bool) (sources []string, target string, err er
 	for _, s := range sources {
 		switch {
 		case fxfer.IsURL(s):
-			return nil, target, exit.Usage("get it first, then send it", "the source is a URL, too: fxfer doesn't copy from server to server")
+			return nil, target, exit.Usage("from server to server: fxfer copy "+s+" "+target, "the source is a URL, too")
 		case s == "-" && len(sources) > 1 && exec:
 			return nil, target, exit.Usage("leave one of the two out", "--exec sends the output of a command, and %q is another source", sources[1])
 		case s == "-" && len(sources) > 1:

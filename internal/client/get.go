@@ -14,6 +14,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
+	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -166,6 +167,9 @@ func (p *pull) folder() string {
 	}
 	return filepath.Dir(filepath.Clean(p.args[0]))
 }
+
+// out has no limit: the server observes that of what it sends.
+func (p *pull) out(*Throttle) *pace.Queue { return NewThrottle(0).queue() }
 
 func (p *pull) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
 	return session.NewReceiver(control, r, p.tree, transfer.ReceiverOptions{

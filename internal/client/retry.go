@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/access"
+	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -31,6 +32,8 @@ type intent interface {
 	where(entry string) string
 	// folder returns the folder to receive into; "" if there is none.
 	folder() string
+	// out returns what paces what the data streams of a session send. limit is that of this host.
+	out(limit *Throttle) *pace.Queue
 	// engine makes this host's end of the transfer, on a control stream that is connected.
 	engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error)
 }
@@ -88,7 +91,7 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 // isFresh tells whether the target probably has nothing yet of what is asked for.
 func (j *job) isFresh() bool {
 	t := &j.call.Target
-	return !t.DryRun && !t.Checksum && j.hello.Intent != wire.Store && j.hello.Intent != wire.Early &&
+	return !t.DryRun && !t.Checksum && j.hello.Intent != wire.Store && j.hello.Intent != wire.Early && j.hello.Intent != wire.Copy &&
 		(j.opt.Fresh || j.firstTime(j.server, &j.hello, j.intent.named())) && j.intent.absent(&j.hello)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/compress"
+	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -107,6 +108,7 @@ type push struct {
 	source transfer.Source
 	roots  []transfer.Root // of source, where it is on disk
 	once   bool            // source can be read only once
+	of     *session.Source // of another user's; nil for this host's own
 }
 
 func (p *push) sends() bool { return true }
@@ -147,11 +149,27 @@ func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader
 	if err != nil {
 		return nil, err
 	}
+	event := s.tracker.Event
+	if p.of != nil {
+		theirs := session.PartsOf(p.of).Event
+		event = func(e transfer.Event) {
+			theirs(e)
+			s.tracker.Event(e)
+		}
+	}
 	return session.NewSender(control, r, p.source, transfer.SenderOptions{
 		Speculate: s.fresh, Streams: s.gate.bound(s.first), Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock,
-		Event: s.tracker.Event, WalkFailed: s.tracker.WalkFailed,
+		Event: event, WalkFailed: s.tracker.WalkFailed,
 		Message: s.message,
 	}), nil
+}
+
+// out returns what paces the data streams of a session: of a user's source, the user's limits.
+func (p *push) out(limit *Throttle) *pace.Queue {
+	if p.of != nil {
+		return session.PartsOf(p.of).Out()
+	}
+	return limit.queue()
 }
 
 // sourceOf returns where an entry of the manifest is on this host; the tree is nil if it is

@@ -96,11 +96,7 @@ func (s *transferSession) run(ctx context.Context) error {
 
 // measure prepares the data streams and the measurements of them.
 func (s *transferSession) measure() {
-	limit := NewThrottle(0)
-	if s.intent.sends() { // otherwise the server observes the limit
-		limit = s.throttle
-	}
-	s.set = session.NewStreamSet(nil, limit.pacer.NewQueue(&limit.limit))
+	s.set = session.NewStreamSet(nil, s.intent.out(s.throttle))
 	s.clock = transfer.NewClock()
 	s.measured = session.NewTelemetry(s.clock, s.set, s.written, thisHost(s.client.opt.SockBuf))
 }

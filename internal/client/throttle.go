@@ -25,6 +25,9 @@ func (t *Throttle) Set(bitsPerSecond int64) { t.pacer.SetRate(&t.limit, bitsPerS
 // Rate is the limit in bit/s, 0 if there is none.
 func (t *Throttle) Rate() int64 { return t.limit.Rate() }
 
+// queue paces the data streams of a session.
+func (t *Throttle) queue() *pace.Queue { return t.pacer.NewQueue(&t.limit) }
+
 // throttle limits what a transfer sends.
 func (c *Client) throttle(call *Transfer) *Throttle {
 	if call.Throttle != nil {

@@ -15,6 +15,8 @@ const (
 	// CapabilityTTL is how long a capability is valid by default, and CapabilityUses how often.
 	CapabilityTTL  = 7 * 24 * time.Hour
 	CapabilityUses = 100
+	// MaxCapabilityUses bounds the uses that users ask for.
+	MaxCapabilityUses = 1_000_000
 	// MaxCapabilityTTL is how far the end of a capability may be away: a server remembers each one
 	// until then.
 	MaxCapabilityTTL = 30 * 24 * time.Hour

@@ -35,6 +35,7 @@ var intents = []struct {
 	{wire.Files, "files", newFileWork},
 	{wire.Early, "early", newReceiving},
 	{wire.Copy, "copy", newReceiving},
+	{wire.Copies, "copies", newCopyWork},
 }
 
 // Intents returns what sessions are for, as a server sees it, and the doors. Each name occurs once.

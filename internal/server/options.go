@@ -58,6 +58,8 @@ type Options struct {
 	// Forwarder returns what sends the files of a share on to another server, nil for none. Users of
 	// the Doors see how far their files are. nil is none.
 	Forwarder func(share string) Forwarder
+	// Copies keeps and makes the copies that clients ask for. nil makes none.
+	Copies Copies
 	// Connect lets the process connect to other hosts after Confine, for what else it does.
 	Connect bool
 	// TLS adds certificates to the keys. Reload changes the CAs, but neither Cert nor Key.

@@ -81,6 +81,9 @@ const (
 	TypeOperation Type = 36
 	TypeContent   Type = 37
 	TypeOperated  Type = 38
+
+	TypeCopyRequest Type = 39
+	TypeCopyState   Type = 40
 )
 
 // messages is the table of all messages: the name of each type, and how to make an empty message.
@@ -134,6 +137,9 @@ var messages = [...]struct {
 	TypeOperation: {"Operation", func() Message { return new(Operation) }},
 	TypeContent:   {"Content", func() Message { return new(Content) }},
 	TypeOperated:  {"Operated", func() Message { return new(Operated) }},
+
+	TypeCopyRequest: {"CopyRequest", func() Message { return new(CopyRequest) }},
+	TypeCopyState:   {"CopyState", func() Message { return new(CopyState) }},
 }
 
 // known reports whether the type has a row in the table.

@@ -17,6 +17,7 @@ const (
 	Files  Intent = 10 // the client works on entries one by one
 	Early  Intent = 11 // the client sends parts of files that still grow
 	Copy   Intent = 12 // the client sends files for the user who signed its capability
+	Copies Intent = 13 // the client has the server send files to another one
 )
 
 // Priority says how a session shares the line with other traffic.

@@ -75,6 +75,8 @@ func examples() []Message {
 		&Operation{Do: OpMove, Paths: []string{"a", "b/c"}, To: "d", Into: true, Replace: true, Recursive: true, DryRun: true},
 		&Content{Data: []byte("abc")},
 		&Operated{Code: CodeNotEmpty, Text: "x", Bytes: 1 << 40, Entries: 3, Digest: [32]byte{7}},
+		&CopyRequest{Do: CopyAdd, ID: "7f", Share: "s", Path: "a/", To: "fxfer://b/t", Capability: []byte("cap"), RateLimit: 1e9, Priority: HighPriority},
+		&CopyState{ID: "7f", From: "s/a", To: "fxfer://b/t", State: "done", Added: 1, Ended: 2, Until: 3, Bytes: 4, TotalBytes: 1 << 50, Files: 6, TotalFiles: 7, Failed: 8, Rate: 9, Text: "x"},
 	}
 }
 

@@ -27,6 +27,11 @@
 //	Client.SendEarly       sends the beginnings of files that still grow
 //	Client.Get             gets files and folders
 //	Client.GetTo           gets one file into an io.Writer
+//	Client.Copy            has a server send files to another one
+//	Client.Copies          lists the copies that a server makes for this client
+//	Client.FollowCopy      follows a copy to its end
+//	Client.ChangeCopy      pauses, resumes or cancels a copy
+//	Client.SendFrom        sends what Server.OpenCopy has opened
 //	Client.List            lists a folder, or the shares
 //	Client.Files           opens a session for the entries of a share, one by one
 //	Client.Verify          compares what a server has with what is here
@@ -51,6 +56,7 @@
 //	Files.Close            ends the session
 //
 //	Server.Serve           serves until its context ends
+//	Server.OpenCopy        opens what a user wants to be sent to another server
 //	Server.Reload          applies other options
 //	Server.Call            connects to a client that cannot reach it
 //	Server.Confine         confines the process to its folders
@@ -72,4 +78,9 @@
 //	Throttle.Set           changes it
 //	LivePriority.Get       is the priority
 //	LivePriority.Set       changes it
+//
+//	CopySource.Err         says why the user may not read it any more
+//	CopySource.Close       ends its use
+//
+//	CopyState.Ended        tells whether a copy is over
 package fxfer

@@ -28,6 +28,14 @@ type (
 	Delta = client.Delta
 	// Early says which files SendEarly sends while they grow.
 	Early = client.Early
+	// CopyOptions say how a server makes a copy on another one.
+	CopyOptions = client.CopyOptions
+	// CopyStatus tells how far a copy is.
+	CopyStatus = session.CopyStatus
+	// CopyState says whether a copy goes on.
+	CopyState = session.CopyState
+	// CopyChange is what a client does to a copy.
+	CopyChange = session.CopyChange
 	// Throttle is a rate limit that can change while a transfer runs.
 	Throttle = client.Throttle
 	// Priority says how a transfer shares the line with other traffic.
@@ -158,6 +166,12 @@ type (
 	Forwarder = server.Forwarder
 	// Forwarded is a file that a Forwarder sends on.
 	Forwarded = server.Forwarded
+	// Copies keeps and makes the copies that clients ask a server for.
+	Copies = server.Copies
+	// Copy is what a client asks a server to send to another one.
+	Copy = session.Copy
+	// CopySource is what a server sends to another one for a user: see Server.OpenCopy.
+	CopySource = session.Source
 	// Share is a folder that a server offers.
 	Share = server.Share
 	// Rights are what a client may do in a share.
@@ -243,6 +257,9 @@ var (
 	ErrUnknownServer  = identity.ErrUnknownServer
 	ErrServerChanged  = identity.ErrServerChanged
 	ErrSnapshotExists = session.ErrSnapshotExists
+	ErrNoCopy         = session.ErrNoCopy
+	ErrCopyEnded      = session.ErrCopyEnded
+	ErrCopiesFull     = session.ErrCopiesFull
 )
 
 // The rights. They combine with |.
@@ -326,6 +343,23 @@ const (
 // They work together only with the same version.
 const ProtocolVersion = session.ProtocolVersion
 
+// The states of a copy. The last three are final.
+const (
+	CopyWaiting   = session.CopyWaiting
+	CopyRunning   = session.CopyRunning
+	CopyPaused    = session.CopyPaused
+	CopyDone      = session.CopyDone
+	CopyFailed    = session.CopyFailed
+	CopyCancelled = session.CopyCancelled
+)
+
+// The changes of a copy.
+const (
+	PauseCopy  = session.PauseCopy
+	ResumeCopy = session.ResumeCopy
+	CancelCopy = session.CancelCopy
+)
+
 // SystemCA stands for the system's certificate authorities in TLS.CA.
 const SystemCA = session.SystemCA
 
@@ -334,6 +368,9 @@ const SnapshotAuto = client.SnapshotAuto
 
 // ErrNoEarly is the error of SendEarly to a server that is too old for it.
 var ErrNoEarly = client.ErrNoEarly
+
+// ErrNoCopies is the error of copies from or to a server that is too old for them.
+var ErrNoCopies = client.ErrNoCopies
 
 // NewClient loads or makes this host's identity.
 func NewClient(opt Options) (*Client, error) { return client.New(opt) }

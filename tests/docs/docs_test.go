@@ -232,6 +232,7 @@ var elsewhere = []struct{ command, why string }{
 	{"sudo install -d -o fxfer", "needs the account, which the packages make"},
 	{"sudoedit", "asks for an editor"},
 	{"ssh -L", "asks for another host"},
+	{"fxfer://berlin", "asks for two servers, which tests/scripts/copy.txtar starts"},
 	{"fxfer queue drop", "of a file that waits; tests/scripts/watch.txtar drops one"},
 	{"docker", "asks for a daemon and a registry"},
 	{"fxfer serve --web 7434", "what to add to a command: docs/operations.md has a whole one"},

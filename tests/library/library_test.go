@@ -119,7 +119,7 @@ func TestMethods(t *testing.T) {
 	loaded, err := packages.Load(&packages.Config{Mode: packages.NeedTypes | packages.NeedImports}, module+"/pkg/fxfer")
 	require.NoError(t, err)
 	var methods []string
-	for _, name := range []string{"Client", "Files", "LivePriority", "Server", "Throttle"} {
+	for _, name := range []string{"Client", "CopySource", "CopyState", "Files", "LivePriority", "Server", "Throttle"} {
 		x, ok := types.Unalias(loaded[0].Types.Scope().Lookup(name).Type()).(*types.Named)
 		require.True(t, ok, name)
 		for m := range x.Methods() {

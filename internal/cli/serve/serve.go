@@ -44,6 +44,7 @@ type serveFlags struct {
 	name    string
 	log     logFlags
 	quiet   bool
+	copies  bool // make copies for clients
 	keep    snapshot.Keep
 	version string // version of this program, for the dashboard
 	web     string // address of metrics and dashboard, "" for none
@@ -163,6 +164,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.opt.Doors.SFTP, "sftp", "address", "none", "serve SFTP at this address, such as :2022", parseDoor)
 	option.Add(flags, &f.opt.Doors.WebDAV.Addr, "webdav", "address", "none", "serve WebDAV at this address, such as :8443", parseDoor)
 	option.Add(flags, &f.opt.Doors.FTP.Addr, "ftp", "address", "none", "serve FTP with TLS at this address, such as :2121", parseDoor)
+	flags.BoolVar(&f.copies, "copies", false, "let clients have files sent on from here to other servers (fxfer copy)")
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
 	option.Add(flags, &f.keep, "keep", "policy", "all", "old snapshots to keep in append shares, such as daily=7,weekly=4; elsewhere, jobs decide", snapshot.ParseKeep)
 }
@@ -319,6 +321,7 @@ func samePort(a net.Addr, b string) bool {
 }
 
 func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, errs io.Writer) error {
+	f.opt.Connect = f.opt.Connect || f.copies
 	notBegun := fxfer.BeginConfined(f.opt, f.settings(), []string{f.web}, f.folders()...)
 	ctx, stop := exit.Interruptible(parent)
 	defer stop()
@@ -344,6 +347,14 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	}
 	forwards := outbox.NewForwards(fxfer.Options{Home: home, StandardCrypto: f.opt.StandardCrypto}, said.log)
 	f.opt.Forwarder = forwards.Of
+	var copies *outbox.Copies
+	if f.copies {
+		if copies, err = outbox.OpenCopies(fxfer.Options{Home: home, StandardCrypto: f.opt.StandardCrypto}, said.log); err != nil {
+			return err
+		}
+		defer copies.Close()
+		f.opt.Copies = copies
+	}
 	server, err := fxfer.NewServer(f.opt)
 	if err != nil {
 		return exit.WithHint(err, listenHint(err, f.opt.Listen))
@@ -402,6 +413,9 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		<-running.Done()
 		forwards.Close()
 	})
+	if copies != nil {
+		tasks.Go(func() { copies.Run(running, server.OpenCopy) })
+	}
 	if f.config != "" {
 		tasks.Go(func() {
 			exit.OnHangup(running, func() {
@@ -471,7 +485,7 @@ func (f *serveFlags) fixed() []fixedKey {
 		{"max-handshakes-per-address", o.MaxHandshakesPerAddress}, {"max-memory", o.MaxMemory}, {"web", f.web},
 		{"doors: sftp", o.Doors.SFTP}, {"doors: ftp", fmt.Sprint(o.Doors.FTP)}, {"doors: webdav", fmt.Sprint(o.Doors.WebDAV)},
 		{"log-format", f.log.format}, {"log-level", f.log.level}, {"audit-log", f.log.audit}, {"tls: cert", o.TLS.Cert}, {"tls: key", o.TLS.Key},
-		{"shares: forward", o.Connect},
+		{"shares: forward", o.Connect}, {"copies", f.copies},
 	}
 }
 
