@@ -29,7 +29,8 @@ for the content of the folder, as in "fxfer send".
 
 The server of SOURCE puts the copy into its queue. This command then shows how far
 the copy is. It may end at any time: the copy goes on without it. "fxfer queue URL"
-lists, pauses and cancels copies, from each machine that has your key.
+lists, pauses and cancels copies, from each machine that has your key. The exit
+code is 3 if the copy has failed or was cancelled.
 
 You need the right to read SOURCE and to write TARGET. Your key signs a statement
 that lets the server of SOURCE write to TARGET, and nowhere else, for --valid and

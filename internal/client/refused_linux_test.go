@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -108,4 +109,31 @@ func TestSendEarlyToOlderServer(t *testing.T) {
 		Result: func(string, int64, error) {},
 	})
 	require.ErrorIs(t, err, ErrNoEarly)
+}
+
+// TestCopyWithOlderServers: neither a server that is asked for a copy nor one that gets it takes the
+// session for another one, if it does not know the intent.
+func TestCopyWithOlderServers(t *testing.T) {
+	t.Parallel()
+	yes := func(context.Context, string, string, []string) (bool, error) { return true, nil }
+	c := newClient(t, t.TempDir(), Options{Confirm: yes})
+	old := refuser(t, session.TransportTCP, wire.CodeProtocol)
+	target := old
+	target.Pin = identity.PinOfPrivate(keyOfHome(t, t.TempDir()))
+	_, err := c.Copy(t.Context(), old, target, CopyOptions{})
+	require.ErrorIs(t, err, ErrNoCopies)
+
+	s := serve(t, identity.Read)
+	defer s.stop()
+	source, err := s.OpenCopy(t.Context(), session.Copy{User: string(identity.PinOfPrivate(keyOfHome(t, enrol(t, s)))), Share: "data"})
+	require.NoError(t, err)
+	defer source.Close(nil)
+	_, err = c.SendFrom(t.Context(), source, nil, old, Transfer{})
+	require.Equal(t, session.KindUsage, session.KindOf(err), "whose key is named by nobody")
+	pin, known, err := c.store.KnownServer(old.Address())
+	require.NoError(t, err)
+	require.True(t, known)
+	c = newClient(t, t.TempDir(), Options{Pin: string(pin), Forget: true})
+	_, err = c.SendFrom(t.Context(), source, nil, old, Transfer{})
+	require.ErrorIs(t, err, ErrNoCopies)
 }

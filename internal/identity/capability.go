@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// CapabilityTTL is how long a capability is valid by default, and CapabilityUses how often.
-	CapabilityTTL  = 7 * 24 * time.Hour
+	// CapabilityTTL is how long a capability is valid by default.
+	CapabilityTTL = 7 * 24 * time.Hour
+	// CapabilityUses is in how many sessions it may be used by default.
 	CapabilityUses = 100
 	// MaxCapabilityUses bounds the uses that users ask for.
 	MaxCapabilityUses = 1_000_000
@@ -118,7 +119,7 @@ func ParseCapability(b []byte) (c Capability, err error) {
 		*pin = PinOf(take(ed25519.PublicKeySize))
 	}
 	copy(c.Nonce[:], take(16))
-	c.Until = time.Unix(int64(binary.BigEndian.Uint64(take(8))), 0) //nolint:gosec // check refuses what is negative
+	c.Until = time.Unix(int64(binary.BigEndian.Uint64(take(8))), 0)
 	c.Uses = binary.BigEndian.Uint32(take(4))
 	c.Rights = Rights(take(1)[0])
 	for _, s := range []*string{&c.Share, &c.Path} {

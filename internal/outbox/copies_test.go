@@ -25,14 +25,14 @@ type copyHost struct {
 	stop      func()
 }
 
-// startHost starts a server in these folders, on the address listen.
-func startHost(t *testing.T, home, dir, listen string) *copyHost {
+// startHost starts a server in these folders, on the address listen, with a limit in bit/s; 0 is none.
+func startHost(t *testing.T, home, dir, listen string, limit int64) *copyHost {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(t.Output(), nil)).With("host", filepath.Base(home))
 	copies, err := OpenCopies(fxfer.Options{Home: home}, log)
 	require.NoError(t, err)
 	s, err := fxfer.NewServer(fxfer.ServerOptions{
-		Home: home, Listen: listen, Copies: copies, Log: log, Audit: log,
+		Home: home, Listen: listen, Copies: copies, Log: log, Audit: log, RateLimit: limit,
 		Shares: []fxfer.Share{{Name: "data", Dir: dir, Rights: fxfer.Read | fxfer.Write}},
 	})
 	require.NoError(t, err)
@@ -62,7 +62,7 @@ func startHost(t *testing.T, home, dir, listen string) *copyHost {
 
 func newHost(t *testing.T) *copyHost {
 	t.Helper()
-	return startHost(t, t.TempDir(), t.TempDir(), "127.0.0.1:0")
+	return startHost(t, t.TempDir(), t.TempDir(), "127.0.0.1:0", 0)
 }
 
 // admit lets a client do this on the share.
@@ -203,7 +203,7 @@ func TestCopyImpostor(t *testing.T) {
 	c, pin := newUser(t, a, b)
 	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "f"), []byte("x"), 0o600))
 	b.stop()
-	impostor := startHost(t, t.TempDir(), t.TempDir(), b.url.Address())
+	impostor := startHost(t, t.TempDir(), t.TempDir(), b.url.Address(), 0)
 	impostor.admit(t, pin, "data=rw")
 	s, err := c.Copy(t.Context(), a.at("f"), b.at("f"), fxfer.CopyOptions{})
 	require.NoError(t, err)
@@ -216,12 +216,12 @@ func TestCopyImpostor(t *testing.T) {
 // ends when the user loses the right to read.
 func TestCopyRestarts(t *testing.T) {
 	t.Parallel()
-	a, b := newHost(t), newHost(t)
+	const slow = 1e6 // half a minute for the file
+	a, b := newHost(t), startHost(t, t.TempDir(), t.TempDir(), "127.0.0.1:0", slow)
 	c, pin := newUser(t, a, b)
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<18) // 4 MiB
 	require.NoError(t, os.WriteFile(filepath.Join(a.dir, "f"), content, 0o600))
-	slow := fxfer.CopyOptions{RateLimit: 8e6} // 4 s
-	s, err := c.Copy(t.Context(), a.at("f"), b.at("f"), slow)
+	s, err := c.Copy(t.Context(), a.at("f"), b.at("f"), fxfer.CopyOptions{})
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -232,17 +232,17 @@ func TestCopyRestarts(t *testing.T) {
 	require.Equal(t, fxfer.CopyPaused, s.State)
 	b.stop()
 	a.stop()
-	a = startHost(t, a.home, a.dir, a.url.Address())
+	a = startHost(t, a.home, a.dir, a.url.Address(), 0)
 	s = awaitCopy(t, c, a.url, s.ID, fxfer.CopyPaused)
 	s, err = c.ChangeCopy(t.Context(), a.url, s.ID, fxfer.ResumeCopy)
 	require.NoError(t, err)
-	b = startHost(t, b.home, b.dir, b.url.Address())
+	b = startHost(t, b.home, b.dir, b.url.Address(), 0)
 	s = awaitCopy(t, c, a.url, s.ID, fxfer.CopyDone)
 	got, err := os.ReadFile(filepath.Join(b.dir, "f"))
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(content, got))
 
-	s, err = c.Copy(t.Context(), a.at("f"), b.at("g"), slow)
+	s, err = c.Copy(t.Context(), a.at("f"), b.at("g"), fxfer.CopyOptions{RateLimit: slow})
 	require.NoError(t, err)
 	_, err = c.FollowCopy(ctx, a.url, s.ID, func(s fxfer.CopyStatus) bool { return s.Bytes == 0 })
 	require.NoError(t, err)

@@ -46,7 +46,7 @@ type Hello struct {
 	Secret  [32]byte // admits data streams to the session
 	Intent  Intent
 	Share   string
-	Paths   []string // below the share; exactly one for every intent but Pull, Probe and Files
+	Paths   []string // below the share; exactly one for every intent but Pull, Probe, Files and Copies
 
 	// Fresh says that the client never tried this transfer before, so that the sender need not
 	// wait for answers.

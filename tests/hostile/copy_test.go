@@ -163,6 +163,11 @@ func TestCapabilities(t *testing.T) {
 		code, _ := l.refusal()
 		require.Equal(t, uint64(codeRight), code, name)
 	}
+	tried(t, client, "a capability: a session that outlasts it", "a review ends sessions whose client has lost what it needs")
+	l, _ := begin(func(a *attempt) { a.until = time.Now().Add(3 * time.Second) })
+	code, text := l.refusal()
+	require.Equal(t, uint64(codeRight), code, text)
+	require.Contains(t, text, "expired")
 	s.honest(t)
 }
 

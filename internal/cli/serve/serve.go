@@ -485,7 +485,7 @@ func (f *serveFlags) fixed() []fixedKey {
 		{"max-handshakes-per-address", o.MaxHandshakesPerAddress}, {"max-memory", o.MaxMemory}, {"web", f.web},
 		{"doors: sftp", o.Doors.SFTP}, {"doors: ftp", fmt.Sprint(o.Doors.FTP)}, {"doors: webdav", fmt.Sprint(o.Doors.WebDAV)},
 		{"log-format", f.log.format}, {"log-level", f.log.level}, {"audit-log", f.log.audit}, {"tls: cert", o.TLS.Cert}, {"tls: key", o.TLS.Key},
-		{"shares: forward", o.Connect}, {"copies", f.copies},
+		{"shares: forward", o.Connect || f.copies}, {"copies", f.copies},
 	}
 }
 
