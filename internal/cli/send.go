@@ -137,7 +137,7 @@ func sendArgs(args []string, exec bool) (sources []string, target string, err er
 	for _, s := range sources {
 		switch {
 		case fxfer.IsURL(s):
-			return nil, target, exit.Usage("from server to server: fxfer copy "+s+" "+target, "the source is a URL, too")
+			return nil, target, exit.Usage("from server to server: fxfer copy SOURCE TARGET", "the source is a URL, too")
 		case s == "-" && len(sources) > 1 && exec:
 			return nil, target, exit.Usage("leave one of the two out", "--exec sends the output of a command, and %q is another source", sources[1])
 		case s == "-" && len(sources) > 1:

@@ -44,7 +44,7 @@ func TestSendArgs(t *testing.T) {
 		"a":                        "needs a source and a URL",
 		"a b":                      `"b", is neither a fxfer:// URL nor host:path`,
 		"fxfer://h/s a":            `"a", is neither a fxfer:// URL nor host:path`,
-		"fxfer://h/s fxfer://g/s":  "from server to server",
+		"fxfer://h/s fxfer://g/s":  "the source is a URL, too",
 		"a fxfer://h":              "names no share",
 		"a fxfer://h/":             "names no share",
 		"a fxfer://h/s/../t":       `".." in the path`,
