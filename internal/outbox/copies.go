@@ -26,8 +26,10 @@ import (
 const (
 	// copiesName is the file of the copies in fxfer's folder.
 	copiesName = "copies.db"
-	// copiesAtOnce is how many copies run at a time.
-	copiesAtOnce = 4
+	// copiesAtOnce is how many copies run at a time, and copiesOfUserAtOnce how many of one user: others
+	// need not wait until hosts answer that do not exist.
+	copiesAtOnce       = 4
+	copiesOfUserAtOnce = 2
 	// copiesOfUser bounds the copies of a user that are remembered, those that have ended included.
 	copiesOfUser = 256
 	// copyKept is how long a copy that has ended is remembered.
@@ -292,12 +294,13 @@ func (c *Copies) begin(ctx context.Context, now time.Time) (due []begun, again t
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	again = maxBackoff
-	room := copiesAtOnce
+	room, running := copiesAtOnce, map[string]int{} // by user
 	var old []string
 	for _, x := range c.all {
 		switch {
 		case x.stop != nil:
 			room--
+			running[x.User]++
 		case x.State.Ended() && now.Sub(x.Ended) > copyKept:
 			old = append(old, x.ID)
 		}
@@ -320,10 +323,11 @@ func (c *Copies) begin(ctx context.Context, now time.Time) (due []begun, again t
 			again = min(again, wait)
 			continue
 		}
-		if room == 0 {
+		if room == 0 || running[x.User] == copiesOfUserAtOnce {
 			continue
 		}
 		room--
+		running[x.User]++
 		run, stop := context.WithCancel(ctx)
 		x.State, x.Text, x.stop = fxfer.CopyRunning, "", stop // durable as waiting
 		due = append(due, begun{x.copyRecord, run})

@@ -314,3 +314,51 @@ func TestCopiesFull(t *testing.T) {
 	require.Len(t, all, copiesOfUser)
 	require.NotEqual(t, first.ID, all[0].ID)
 }
+
+// TestCopiesBegin: copies begin in their order, few at a time, and no user has all of them. What has
+// expired fails.
+func TestCopiesBegin(t *testing.T) {
+	t.Parallel()
+	c, err := OpenCopies(fxfer.Options{Home: t.TempDir()}, slog.New(slog.DiscardHandler))
+	require.NoError(t, err)
+	defer c.Close()
+	c.db.NoSync = true
+	now := time.Now()
+	ids := map[string]string{}
+	add := func(name, user string, until time.Time) {
+		s, err := c.Add(fxfer.Copy{User: user, Until: until})
+		require.NoError(t, err)
+		ids[s.ID] = name
+	}
+	add("old", "a", now)
+	for _, name := range []string{"a1", "a2", "a3", "b1", "c1", "c2"} {
+		add(name, name[:1], now.Add(time.Hour))
+	}
+	begin := func() (names []string) {
+		due, _ := c.begin(t.Context(), now)
+		for _, x := range due {
+			names = append(names, ids[x.ID])
+		}
+		return names
+	}
+	require.Equal(t, []string{"a1", "a2", "b1", "c1"}, begin())
+	require.Empty(t, begin())
+	all, err := c.List("a")
+	require.NoError(t, err)
+	require.Equal(t, fxfer.CopyFailed, all[0].State)
+	require.Contains(t, all[0].Text, "expired")
+	end := func(i int) {
+		x := c.ofLocked("")[i]
+		x.stop()
+		x.stop, x.copyRecord = nil, x.settle(nil, nil, false, now)
+	}
+	end(1)
+	require.Equal(t, []string{"a3"}, begin())
+	end(4)
+	require.Equal(t, []string{"c2"}, begin())
+	now = now.Add(copyKept + time.Hour)
+	begin()
+	all, err = c.List("b")
+	require.NoError(t, err)
+	require.Empty(t, all, "one that has ended is forgotten after a week")
+}
