@@ -67,11 +67,12 @@ type Job struct {
 	Zone        *time.Location // for schedule, window, timetable and retention
 	Verify      *Schedule      // when the server verifies snapshots; nil is never
 
-	TLS      fxfer.TLS // as in fxfer.Options
-	Compress string    // as in fxfer.Options
-	Delta    string    // "auto", "fixed", "chunks" or "none"
-	Streams  int       // 0 is automatic
-	Profile  string    // name of a profile, "" for none
+	TLS      fxfer.TLS   // as in fxfer.Options
+	Compress string      // as in fxfer.Options
+	Delta    string      // "auto", "fixed", "chunks" or "none"
+	Streams  int         // 0 is automatic
+	Profile  string      // name of a profile, "" for none
+	Via      []fxfer.URL // as in fxfer.Options
 
 	Retries int           // number of attempts after the first
 	Backoff time.Duration // before the first retry; it doubles with each retry
@@ -267,6 +268,7 @@ func (j *Job) fields() []config.Field {
 		config.Scalar("delta", &j.Delta, oneOf("auto", "fixed", "chunks", "none")),
 		config.Scalar("streams", &j.Streams, parseStreams),
 		config.Scalar("profile", &j.Profile, profile.ParseName),
+		config.List("via", &j.Via, parseVia),
 		config.Scalar("verify", &j.Verify, schedule),
 		config.Inner("tls", func(n config.Node) { j.TLS = readTLS(n) }),
 	}
@@ -505,6 +507,14 @@ func parseFile(s string) (string, error) {
 		return "", fmt.Errorf("%q is not the name of a file such as shop.sql", s)
 	}
 	return s, nil
+}
+
+func parseVia(s string) (fxfer.URL, error) {
+	u, err := fxfer.ParseVia(s)
+	if err == nil && u.Token != "" {
+		err = errors.New("an invitation works once: use it for `fxfer ls --via`, then leave it out")
+	}
+	return u, err
 }
 
 func parseDestination(s string) (fxfer.URL, error) {

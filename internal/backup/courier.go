@@ -34,7 +34,7 @@ func (c *Client) client(j *Job) (*fxfer.Client, error) {
 // profile is read for each run, so a new one counts at once.
 func (c *Client) options(j *Job, opt fxfer.Options) (fxfer.Options, error) {
 	opt.StandardCrypto = c.StandardCrypto
-	opt.Home, opt.TLS, opt.Streams, opt.Compress = c.Home, j.TLS, j.Streams, j.Compress
+	opt.Home, opt.TLS, opt.Streams, opt.Compress, opt.Via = c.Home, j.TLS, j.Streams, j.Compress, j.Via
 	if j.Profile == "" {
 		return opt, nil
 	}

@@ -5,6 +5,7 @@ package client
 
 import (
 	"crypto/ed25519"
+	"sync/atomic"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
@@ -16,6 +17,8 @@ type Client struct {
 	store *identity.Store
 	key   ed25519.PrivateKey
 	pin   identity.Pin // that any server must have, or ""
+
+	route atomic.Int64 // number of the way that is tried first; see Options.Via
 
 	authorities *identity.Authorities // vouch for servers; nil where servers are known by keys
 	pair        *identity.KeyPair     // certificate that replaces key, or nil

@@ -78,15 +78,15 @@ func (d *dialer) open(ctx context.Context) (transport.Conn, error) {
 	cfg := d.cfg
 	cfg.Doubt, cfg.Apart = true, true
 	expect := d.gate.follow(&cfg, true, d.client.expect(d.url))
-	conn, err := d.client.dial(ctx, d.url, cfg, expect)
-	if ask := (*errAskFirst)(nil); errors.As(err, &ask) {
+	conn, err := d.dial(ctx, cfg, expect)
+	for ask := (*errAskFirst)(nil); errors.As(err, &ask); { // about the server, and a relay to it
 		if err := d.stopRace(ctx); err != nil {
 			return nil, err
 		}
-		if err := d.client.confirm(ctx, d.url, ask.about); err != nil {
+		if err := d.client.confirm(ctx, ask.server, ask.about); err != nil {
 			return nil, err
 		}
-		conn, err = d.client.dial(ctx, d.url, cfg, d.client.expect(d.url))
+		conn, err = d.dial(ctx, cfg, d.client.expect(d.url))
 	}
 	if err != nil {
 		return nil, err
@@ -179,7 +179,7 @@ func (d *dialer) openAnyhow(ctx context.Context) (transport.Conn, error) {
 func (d *dialer) reach(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deadAfter)
 	defer cancel()
-	conn, err := transport.Dial(ctx, d.url.Address(), d.cfg, d.client.expect(d.url))
+	conn, err := transport.Dial(ctx, d.url.Address(), d.by(d.cfg), d.client.expect(d.url))
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (d *dialer) joinBy(ctx context.Context, id uint64, path transport.Path, by 
 	cfg.Path, cfg.Protocol = path, by
 	cfg.Doubt = d.opened.Load() // packets that vanish then do not mean a dead path
 	expect := d.gate.follow(&cfg, false, d.client.expect(d.url))
-	conn, err := transport.Dial(ctx, d.url.Address(), cfg, expect)
+	conn, err := transport.Dial(ctx, d.url.Address(), d.by(cfg), expect)
 	if err != nil {
 		return nil, err
 	}

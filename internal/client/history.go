@@ -64,6 +64,11 @@ func forgetOldest(dir string) {
 
 // pathName is the name under which the path to a server is remembered.
 func (c *Client) pathName(server string, t session.Transport) string {
+	if len(c.opt.Via) > 0 {
+		if relay, _ := c.way(); relay != direct {
+			return server + " via " + serverOf(relay)
+		}
+	}
 	if t == session.TransportQUIC {
 		return server + " quic"
 	}

@@ -33,6 +33,11 @@ type Options struct {
 	// from sockets that the server connects. It is called concurrently. nil is a dial. With it,
 	// TransportAuto is TCP.
 	Connect func(ctx context.Context) (*net.TCPConn, error)
+	// Via are the relays that lead to the server, in the order to try; a zero URL is the way without a
+	// relay. A transfer whose connection is lost goes on by the next one. A URL is an invitation of a
+	// relay, or has no more than its host and port: its share does not matter. Relays are for TCP: with
+	// them, TransportAuto is TCP. None is the way without a relay.
+	Via []session.URL
 	// QLog is a folder for a log of each QUIC connection; "" is none.
 	QLog string
 	// StandardCrypto takes TLS records and ciphers from the standard library instead of fxfer's own.
@@ -107,7 +112,10 @@ func (o *Options) fill() error {
 // fillTransport rejects settings that the chosen transport does not have. With TransportAuto, such
 // settings choose the transport.
 func (o *Options) fillTransport() error {
-	onlyTCP := o.SockBuf != 0 || o.Congestion != "" || o.Connect != nil
+	if o.Connect != nil && len(o.Via) > 0 {
+		return session.Usage("leave the relay out", "the connections to this server are made by other means than a relay")
+	}
+	onlyTCP := o.SockBuf != 0 || o.Congestion != "" || o.Connect != nil || len(o.Via) > 0
 	switch o.Transport {
 	case session.TransportTCP:
 	case session.TransportAuto:
@@ -117,7 +125,7 @@ func (o *Options) fillTransport() error {
 	case session.TransportQUIC:
 		if onlyTCP {
 			return session.Usage("leave it out, or choose tcp",
-				"socket buffers, congestion control and connections of your own are for TCP only: QUIC has its own")
+				"socket buffers, congestion control, relays and connections of your own are for TCP only")
 		}
 	default:
 		return session.Usage("choose tcp, quic or auto", "there is no transport %q", o.Transport)

@@ -170,7 +170,7 @@ func (p *probing) measure(ctx context.Context, opt ProbeOptions, ways bool) (*Pr
 		return p.join(ctx, streams.Add(1), path)
 	}
 	var plain func(context.Context) (*net.TCPConn, error)
-	if session.ProtocolOf(p.chosen().transport) == transport.TCP {
+	if session.ProtocolOf(p.chosen().transport) == transport.TCP && !p.relayed() {
 		plain = p.plain
 	}
 	return probe.Run(ctx, dial, probe.Options{

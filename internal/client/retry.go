@@ -134,6 +134,8 @@ func (j *job) run(ctx context.Context) (*session.Report, error) {
 				err = j.finishManifest(ctx)
 			}
 			switch {
+			case j.otherWay(ctx, err):
+				j.notice("%v: going on by another way", describe(ctx, err, j.server))
 			case j.continues(ctx, err):
 				j.notice("%v: resuming", describe(ctx, err, j.server))
 			case j.worthAnother(ctx, err):

@@ -58,7 +58,7 @@ func (s *transferSession) run(ctx context.Context) error {
 	s.measure()
 	s.streams = newStreamPool(ctx, cancel, &s.dialer, s.set)
 	s.first = s.firstStreams()
-	if s.client.opt.Streams == 0 && s.cfg.Protocol == transport.TCP {
+	if s.client.opt.Streams == 0 && s.cfg.Protocol == transport.TCP && !s.relayed() { // whose SYNs show one leg alone
 		s.gate.hold(s.first)
 	}
 	trusted, err := s.client.knows(s.url)

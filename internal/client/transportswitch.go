@@ -76,7 +76,7 @@ func (d *dialer) answers(ctx context.Context, p transport.Protocol) bool {
 	cfg := d.cfg
 	cfg.Protocol, cfg.Group, cfg.Doubt = p, &transport.Group{}, false
 	defer cfg.Group.Close(0)
-	conn, err := transport.Dial(ctx, d.url.Address(), cfg, d.client.expect(d.url))
+	conn, err := transport.Dial(ctx, d.url.Address(), d.by(cfg), d.client.expect(d.url))
 	if err == nil {
 		_ = conn.Close()
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/tls"
@@ -73,8 +74,21 @@ func (c *Client) transportTo(u session.URL) transport.Config {
 	return cfg
 }
 
-// knows tells whether the key or certificate of a server can be checked without asking the user.
+// knows tells whether the key or certificate of a server, and the keys of the relays to it, can be
+// checked without asking the user.
 func (c *Client) knows(u session.URL) (bool, error) {
+	for _, relay := range c.opt.Via {
+		if relay == direct || relay.Pin != "" {
+			continue
+		}
+		_, known, err := c.store.KnownServer(serverOf(relay))
+		if err != nil {
+			return false, trustError(err)
+		}
+		if !known {
+			return false, nil
+		}
+	}
 	if c.authorities != nil {
 		return true, nil
 	}
@@ -93,7 +107,10 @@ func refusedCertificate(err error) bool {
 }
 
 // errAskFirst ends a handshake with a server whose key the user has to confirm.
-type errAskFirst struct{ about *identity.UnknownServerError }
+type errAskFirst struct {
+	server session.URL
+	about  *identity.UnknownServerError
+}
 
 func (e *errAskFirst) Error() string { return "the server's key is not confirmed" }
 
@@ -102,14 +119,13 @@ type checkKey func(ed25519.PublicKey) error
 
 // expect returns the check of the server's key. With Options.Confirm, an unknown key ends the
 // handshake with errAskFirst, so that the server does not wait for a person.
-func (c *Client) expect(u session.URL) checkKey {
+func (c *Client) expect(u session.URL) checkKey { return c.expectPin(u, cmp.Or(c.pin, u.Pin)) }
+
+// expectPin is expect, where the server must have the pin want unless that is "".
+func (c *Client) expectPin(u session.URL, want identity.Pin) checkKey {
 	server := serverOf(u)
 	return func(key ed25519.PublicKey) error {
 		offered := identity.PinOf(key)
-		want := c.pin
-		if want == "" {
-			want = u.Pin
-		}
 		if want != "" {
 			if offered != want {
 				return &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("%s has the key %s, not the pinned %s", server, offered, want),
@@ -119,7 +135,7 @@ func (c *Client) expect(u session.URL) checkKey {
 		}
 		err := c.store.CheckServer(server, offered)
 		if unknown := (*identity.UnknownServerError)(nil); errors.As(err, &unknown) && c.opt.Confirm != nil {
-			return &errAskFirst{unknown}
+			return &errAskFirst{u, unknown}
 		}
 		if err != nil {
 			return trustError(err)

@@ -31,6 +31,8 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceNotStrict:         "without --strict that is a warning",
 	fxfer.AdviceUpdateServer:      "the server has an older version that can't do this: update it",
 	fxfer.AdviceRestartServer:     "the server is confined to the folders that it had when it started: restart it",
+	fxfer.AdviceRelay:             "does `fxfer relay` run there, with this server among --to, and does `fxfer clients ls` there list this client?",
+	fxfer.AdviceRelayInvitation:   "ask for an invitation of the relay, which `fxfer invite` prints there, and pass it to --via once",
 	fxfer.AdviceStandardCrypto:    "--crypto std uses Go's TLS records and ciphers instead; please report this, with the model of the processor",
 }
 
@@ -42,7 +44,10 @@ func Of(err error) string {
 	var coded *wire.Error
 	var unknown *identity.UnknownServerError
 	var changed *identity.ServerChangedError
+	var relay *fxfer.Error
 	switch {
+	case errors.As(err, &relay) && (relay.Advice == fxfer.AdviceRelay || relay.Advice == fxfer.AdviceRelayInvitation):
+		return words[relay.Advice]
 	case errors.As(err, &unknown):
 		return "compare this key with the one that `fxfer serve` prints there, then add --pin KEY once; or use the URL that `fxfer invite` or `fxfer serve --invite` prints"
 	case errors.As(err, &changed):

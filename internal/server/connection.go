@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/connlimit"
 	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -20,7 +21,7 @@ const admitWithin = 20 * time.Second
 // connection is an accepted connection: the control stream of a session, or a data stream.
 type connection struct {
 	transport.Conn
-	slot *connSlot
+	slot *connlimit.Slot
 	peer peerIdentity
 	log  *slog.Logger
 }
@@ -28,12 +29,12 @@ type connection struct {
 // admit notes that the peer may stay: it is authenticated and does what it may.
 func (c *connection) admit() {
 	c.Conn.Admit()
-	c.slot.authenticated()
+	c.slot.Authenticated()
 }
 
 // serveConn serves one connection until it ends.
-func (s *Server) serveConn(ctx context.Context, conn transport.Conn, slot *connSlot) {
-	defer slot.release()
+func (s *Server) serveConn(ctx context.Context, conn transport.Conn, slot *connlimit.Slot) {
+	defer slot.Release()
 	defer conn.Close()
 	release := interruptible(ctx, conn)
 	defer release()
@@ -60,7 +61,7 @@ func (s *Server) serveConn(ctx context.Context, conn transport.Conn, slot *connS
 	var refusal *wire.Error
 	if errors.As(err, &refusal) && !refusal.Remote {
 		if c.overQUIC() { // a connection has many streams
-			_ = slot.wait(begin)
+			_ = slot.Wait(begin)
 		}
 		release() // ctx may be done, and the refusal takes seconds at most
 		s.refuse(c, refusal)
@@ -77,7 +78,7 @@ func (c *connection) overQUIC() bool {
 func (s *Server) firstMessage(ctx context.Context, c *connection) wire.Message {
 	var err error
 	if !c.overQUIC() { // a QUIC connection has waited already
-		err = c.slot.wait(ctx)
+		err = c.slot.Wait(ctx)
 	}
 	if err == nil {
 		err = c.Handshake(ctx)

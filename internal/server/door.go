@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fxfer/fxfer/internal/access"
+	"github.com/fxfer/fxfer/internal/connlimit"
 	"github.com/fxfer/fxfer/internal/door"
 	"github.com/fxfer/fxfer/internal/door/sftp"
 	"github.com/fxfer/fxfer/internal/identity"
@@ -124,7 +125,7 @@ func (s *Server) serveDoors(ctx, sessions context.Context) {
 	for _, d := range s.doors {
 		running.Go(func() {
 			acceptFrom(ctx, s.log, d.listen.Accept, func(c net.Conn) {
-				slot := s.conns.acquire(c.RemoteAddr())
+				slot := s.conns.Acquire(c.RemoteAddr())
 				if slot == nil {
 					s.counters.refuse(refusedConnLimit)
 					_ = c.Close()
@@ -142,17 +143,17 @@ func (s *Server) serveDoors(ctx, sessions context.Context) {
 	}
 }
 
-func (s *Server) serveDoor(ctx context.Context, d *openDoor, c net.Conn, slot *connSlot) {
-	defer slot.release()
+func (s *Server) serveDoor(ctx context.Context, d *openDoor, c net.Conn, slot *connlimit.Slot) {
+	defer slot.Release()
 	log := s.log.With("door", d.name, "peer", c.RemoteAddr().String())
 	begin, cancel := context.WithTimeout(ctx, admitWithin)
-	err := slot.wait(begin)
+	err := slot.Wait(begin)
 	cancel()
 	if err != nil {
 		_ = c.Close()
 		return
 	}
-	if err := d.serve(ctx, c, slot.authenticated); err != nil {
+	if err := d.serve(ctx, c, slot.Authenticated); err != nil {
 		log.Debug("connection ends", "error", err)
 	}
 }

@@ -125,12 +125,12 @@ func (s *Server) openFTP() error {
 
 // dataPlace takes a place for a data connection of a client that is logged in.
 func (s *Server) dataPlace(from net.Addr) (release func()) {
-	slot := s.conns.acquireAuthenticated(from)
+	slot := s.conns.AcquireAuthenticated(from)
 	if slot == nil {
 		s.counters.refuse(refusedConnLimit)
 		return nil
 	}
-	return slot.release
+	return slot.Release
 }
 
 // roundTripOf is the least round trip of a connection, where the system tells it. The smoothed one

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/connlimit"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/units"
 )
@@ -88,6 +89,14 @@ func (o *Options) checkNegative() error {
 		}
 	}
 	return nil
+}
+
+// connections are the bounds that hold before anything is known of a peer.
+func (o *Options) connections() connlimit.Bounds {
+	return connlimit.Bounds{
+		Connections: o.MaxConnections, PerAddress: o.MaxConnectionsPerAddress,
+		Handshakes: o.MaxHandshakes, HandshakesPerAddress: o.MaxHandshakesPerAddress,
+	}
 }
 
 // fillConnections gives connections half of the open files. The other half is for the files that

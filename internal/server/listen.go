@@ -53,7 +53,7 @@ func (s *Server) listenBoth(addr string) error {
 func (s *Server) listenWith(p transport.Protocol, addr string) error {
 	cfg := transport.Config{
 		Identity: s.key, Protocol: p, Standard: s.opt.StandardCrypto, SockBuf: s.opt.SockBuf, Congestion: s.opt.Congestion,
-		Socket: s.opt.Socket, Datagrams: s.opt.Datagrams, Turn: s.conns.waitQUIC,
+		Socket: s.opt.Socket, Datagrams: s.opt.Datagrams, Turn: s.conns.WaitQUIC,
 	}
 	if s.pair != nil {
 		cfg.Certificate = s.pair.Certificate

@@ -115,7 +115,7 @@ func (s *Server) servePlain(ctx context.Context, c *connection) bool {
 		return true
 	}
 	x := probes[i]
-	c.slot.authenticated()
+	c.slot.Authenticated()
 	defer context.AfterFunc(x.ctx, func() { _ = c.Close() })()
 	_ = x.probe.ServePlain(&plainLine{socket, x}, head) // the client notices its end
 	return true

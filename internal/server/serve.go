@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/connlimit"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -45,7 +46,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.mu.Unlock()
 	running.Go(func() { s.keepReviewing(sessions) })
 	running.Go(func() { s.serveDoors(ctx, sessions) })
-	s.acceptAll(ctx, func(conn transport.Conn, slot *connSlot) {
+	s.acceptAll(ctx, func(conn transport.Conn, slot *connlimit.Slot) {
 		running.Go(func() { s.serveConn(sessions, conn, slot) })
 	})
 	s.drain(kill)
@@ -65,7 +66,7 @@ func (s *Server) Serve(ctx context.Context) error {
 
 // acceptAll accepts from all listeners, and from Call, until the listeners are closed, which they are
 // when ctx is done.
-func (s *Server) acceptAll(ctx context.Context, serve func(transport.Conn, *connSlot)) {
+func (s *Server) acceptAll(ctx context.Context, serve func(transport.Conn, *connlimit.Slot)) {
 	defer context.AfterFunc(ctx, func() {
 		for _, l := range s.listen {
 			_ = l.Close()
@@ -93,10 +94,10 @@ func (s *Server) acceptAll(ctx context.Context, serve func(transport.Conn, *conn
 
 // accept takes connections until ctx is done, and hands on those that get a slot.
 func (s *Server) accept(
-	ctx context.Context, next func() (transport.Conn, error), serve func(transport.Conn, *connSlot),
+	ctx context.Context, next func() (transport.Conn, error), serve func(transport.Conn, *connlimit.Slot),
 ) {
 	acceptFrom(ctx, s.log, next, func(conn transport.Conn) {
-		if slot := s.conns.acquire(conn.RemoteAddr()); slot != nil {
+		if slot := s.conns.Acquire(conn.RemoteAddr()); slot != nil {
 			serve(conn, slot)
 		} else {
 			s.counters.refuse(refusedConnLimit)

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/connlimit"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/door"
 	"github.com/fxfer/fxfer/internal/door/ftp"
@@ -38,7 +39,7 @@ type Server struct {
 	started  time.Time
 
 	// Safe for concurrent use.
-	conns    *connLimit
+	conns    *connlimit.Limit
 	counters *serverCounters
 	in, out  pace.Pacer // share out the rates of what clients send and of what they get
 	total    rateLimit  // of all sessions together
@@ -95,7 +96,7 @@ func New(opt Options) (*Server, error) {
 	if err := session.TestCrypto(opt.StandardCrypto); err != nil {
 		return nil, err
 	}
-	s.conns = newConnLimit(&s.opt)
+	s.conns = connlimit.New(s.opt.connections())
 	if s.store, s.key, err = opt.openIdentity(); err != nil {
 		return nil, err
 	}

@@ -132,11 +132,7 @@ func TestRefusedOnce(t *testing.T) {
 			require.NoError(t, os.WriteFile(file, make([]byte, 4<<20), 0o600))
 			_, err := newClient(t, home, client.Options{Streams: 16, Transport: c.by}).Send(t.Context(), []string{file}, u, client.Transfer{})
 			require.Error(t, err)
-			require.Eventually(t, func() bool {
-				s.conns.mu.Lock()
-				defer s.conns.mu.Unlock()
-				return s.conns.count == 0
-			}, 30*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return s.conns.Count() == 0 }, 30*time.Second, time.Millisecond)
 			require.Equal(t, map[string]int64{c.reason: 1}, s.counters.snapshot().Refused)
 			require.Equal(t, 1, strings.Count(log.String(), "msg=refused"), log.String())
 		})

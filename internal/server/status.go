@@ -135,9 +135,10 @@ func outcomeOf(err error, failed int64) string {
 
 // Status returns the state of the server. It does not slow down transfers.
 func (s *Server) Status() *Status {
+	unauthenticated, mostUnauthenticated := s.conns.Unauthenticated()
 	st := &Status{
 		At: time.Now(), Started: s.started, Host: s.host, Addr: s.Addr().String(), Pin: s.Pin(),
-		Unauthenticated: s.conns.countUnauthenticated(), MaxUnauthenticated: quarter(s.conns.max),
+		Unauthenticated: unauthenticated, MaxUnauthenticated: mostUnauthenticated,
 		Certificates: s.certificates(),
 	}
 	s.mu.Lock()

@@ -68,6 +68,8 @@ const (
 	AdviceNotStrict         Advice = "be less strict" // see Strict of the target
 	AdviceUpdateServer      Advice = "update the server"
 	AdviceRestartServer     Advice = "restart the server"       // its confinement does not include the folder
+	AdviceRelay             Advice = "look after the relay"
+	AdviceRelayInvitation   Advice = "ask for the relay's invitation" // which has its key
 	AdviceStandardCrypto    Advice = "use the standard library" // see StandardCrypto of the options
 )
 

@@ -274,3 +274,35 @@ func Unencrypted(c Conn) (first byte, socket *net.TCPConn, err error) {
 	}
 	return 0, nil, nil
 }
+
+// Plain ends the use of TLS on a TCP stream without a word to the peer: from now on the stream
+// carries bytes as they are, such as those of two peers who encrypt by themselves. The peer has to
+// expect that, and must not have sent anything since its last message. Nobody else may use c
+// meanwhile. Over QUIC the error matches errors.ErrUnsupported.
+func Plain(c Conn) error {
+	of, ok := c.(*tcp.Conn)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	of.Plain()
+	return nil
+}
+
+// Detach is Plain for a dialled stream, and returns its socket. c must not be used any more.
+func Detach(c Conn) (*net.TCPConn, error) {
+	of, ok := c.(*tcp.Conn)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	return of.Detach(), nil
+}
+
+// Connect connects to addr ("host:port") over TCP, with a socket as Dial would have, but without
+// TLS.
+func Connect(ctx context.Context, addr string, cfg Config) (Conn, error) {
+	c, err := tcp.Connect(ctx, addr, cfg.tcp())
+	if err != nil {
+		return nil, err // and no nil pointer in a Conn
+	}
+	return c, nil
+}

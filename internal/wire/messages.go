@@ -84,6 +84,8 @@ const (
 
 	TypeCopyRequest Type = 39
 	TypeCopyState   Type = 40
+	TypeRelay       Type = 48
+	TypeRelayed     Type = 49
 )
 
 // messages is the table of all messages: the name of each type, and how to make an empty message.
@@ -140,6 +142,8 @@ var messages = [...]struct {
 
 	TypeCopyRequest: {"CopyRequest", func() Message { return new(CopyRequest) }},
 	TypeCopyState:   {"CopyState", func() Message { return new(CopyState) }},
+	TypeRelay:       {"Relay", func() Message { return new(Relay) }},
+	TypeRelayed:     {"Relayed", func() Message { return new(Relayed) }},
 }
 
 // known reports whether the type has a row in the table.

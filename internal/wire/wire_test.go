@@ -77,6 +77,7 @@ func examples() []Message {
 		&Operated{Code: CodeNotEmpty, Text: "x", Bytes: 1 << 40, Entries: 3, Digest: [32]byte{7}},
 		&CopyRequest{Do: CopyAdd, ID: "7f", Share: "s", Path: "a/", To: "fxfer://b/t", Capability: []byte("cap"), RateLimit: 1e9, Priority: HighPriority},
 		&CopyState{ID: "7f", From: "s/a", To: "fxfer://b/t", State: "done", Added: 1, Ended: 2, Until: 3, Bytes: 4, TotalBytes: 1 << 50, Files: 6, TotalFiles: 7, Failed: 8, Rate: 9, Text: "x"},
+		&Relay{Version: Version, Target: "nas:7433", Proof: make([]byte, 32)}, &Relayed{},
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 	"github.com/fxfer/fxfer/internal/path/probe"
+	"github.com/fxfer/fxfer/internal/relay"
 	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/snapshot"
@@ -208,6 +209,14 @@ type (
 	Certificate = server.Certificate
 )
 
+// The relay.
+type (
+	// Relay joins connections of clients with connections to servers.
+	Relay = relay.Relay
+	// RelayOptions configure a Relay.
+	RelayOptions = relay.Options
+)
+
 // Error is an error with its kind. Use errors.As or KindOf.
 type Error = session.Error
 
@@ -249,6 +258,8 @@ const (
 	AdviceNotStrict         = session.AdviceNotStrict
 	AdviceUpdateServer      = session.AdviceUpdateServer
 	AdviceRestartServer     = session.AdviceRestartServer
+	AdviceRelay             = session.AdviceRelay
+	AdviceRelayInvitation   = session.AdviceRelayInvitation
 	AdviceStandardCrypto    = session.AdviceStandardCrypto
 )
 
@@ -336,6 +347,8 @@ const (
 	DefaultMaxHandshakesPerAddress  = server.DefaultMaxHandshakesPerAddress
 	DefaultMaxMemory                = server.DefaultMaxMemory
 	DefaultPartialAge               = server.DefaultPartialAge
+	DefaultRelayConnections         = relay.DefaultMaxConnections
+	DefaultRelayClientConnections   = relay.DefaultMaxConnectionsPerClient
 	MaxAllowFailed                  = session.MaxAllowFailed
 )
 
@@ -378,6 +391,9 @@ func NewClient(opt Options) (*Client, error) { return client.New(opt) }
 // NewServer opens the shares and listens. The caller calls Serve next.
 func NewServer(opt ServerOptions) (*Server, error) { return server.New(opt) }
 
+// NewRelay opens the relay's identity and listens. The caller calls Serve next.
+func NewRelay(opt RelayOptions) (*Relay, error) { return relay.New(opt) }
+
 // BeginConfined confines a process that will run a server with these options, where Server.Confine
 // can't do so because the program was built with cgo. It executes the program anew, with the same
 // process id, and does not return. Call it before anything is opened. Settings are single files
@@ -395,6 +411,12 @@ func NewLivePriority(p Priority) *LivePriority { return session.NewLivePriority(
 
 // ParseURL reads a URL or an invitation.
 func ParseURL(s string) (URL, error) { return session.ParseURL(s) }
+
+// ParseVia reads an element of Options.Via: host or host:port of a relay, its invitation, or "direct".
+func ParseVia(s string) (URL, error) { return client.ParseVia(s) }
+
+// ParseTarget reads an element of RelayOptions.Targets, and returns it as clients name it.
+func ParseTarget(s string) (string, error) { return relay.ParseTarget(s) }
 
 // ParsePattern reads a URL whose path may have patterns, for Files.Glob: *, ? and [a-z].
 func ParsePattern(s string) (u URL, elements []string, err error) { return session.ParsePattern(s) }

@@ -182,6 +182,10 @@ func clientOptions(c *cobra.Command) (opt fxfer.Options) {
 	AddTransport(flags, &opt)
 	flags.VisitAll(func(f *pflag.Flag) {
 		if have := c.Flags().Lookup(f.Name); have != nil && f.Name != "pin" && f.Name != "qlog" && have.Value.String() != "" {
+			if all, ok := have.Value.(pflag.SliceValue); ok {
+				_ = f.Value.(pflag.SliceValue).Replace(all.GetSlice())
+				return
+			}
 			_ = f.Value.Set(have.Value.String())
 		}
 	})

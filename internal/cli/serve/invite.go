@@ -32,8 +32,9 @@ import (
 type serving struct {
 	Address string   `json:"address"` // the address that the server listens on
 	Shares  []string `json:"shares"`
-	Rights  []string `json:"rights"`        // the rights on these shares
-	Web     string   `json:"web,omitempty"` // the address of the dashboard; "" for none
+	Rights  []string `json:"rights"`          // the rights on these shares
+	Relay   bool     `json:"relay,omitempty"` // it is a relay; the shares are its targets
+	Web     string   `json:"web,omitempty"`   // the address of the dashboard; "" for none
 
 	Clients []identity.Client `json:"clients,omitempty"` // those in the configuration that have rights there
 }
@@ -255,7 +256,12 @@ rights of the share itself.`,
 			if c.Flags().Changed("share") {
 				g.noteLess(c.ErrOrStderr(), now)
 			}
-			tellInvite(c.ErrOrStderr(), u.String(), time.Now().Add(expires), example)
+			use := exampleOf(u.String(), example)
+			if now != nil && now.Relay {
+				u.Share = ""
+				use = fmt.Sprintf("fxfer ls --via %s fxfer://%s", u, g.shares[0])
+			}
+			tellInvite(c.ErrOrStderr(), use, time.Now().Add(expires))
 			fmt.Fprintln(c.OutOrStdout(), u.String())
 			return nil
 		},
@@ -307,14 +313,14 @@ func urlOf(store *identity.Store, now *serving, host string, port int) (u fxfer.
 	return u, nil
 }
 
-// tellInvite explains how to use an invitation.
-func tellInvite(to io.Writer, url string, until time.Time, rights fxfer.Rights) {
+// tellInvite explains how to use an invitation, by an example.
+func tellInvite(to io.Writer, example string, until time.Time) {
 	when := until.Format("15:04")
 	if time.Until(until) > 12*time.Hour {
 		when = until.Format("2006-01-02 15:04")
 	}
 	fmt.Fprintf(to, "fxfer: this URL admits one user account on one machine, once, until %s; as that user:\n", when)
-	fmt.Fprintf(to, "fxfer:   %s\n", exampleOf(url, rights))
+	fmt.Fprintf(to, "fxfer:   %s\n", example)
 }
 
 // invite prints the URL of an invitation and the command to run on the other machine.
@@ -328,7 +334,7 @@ func invite(server *fxfer.Server, f *serveFlags, out io.Writer, said *serverLog)
 		return err
 	}
 	if said.talk != nil {
-		tellInvite(said.talk, url, time.Now().Add(identity.InviteTTL), f.opt.Shares[0].Rights)
+		tellInvite(said.talk, exampleOf(url, f.opt.Shares[0].Rights), time.Now().Add(identity.InviteTTL))
 	}
 	fmt.Fprintln(out, url)
 	return nil

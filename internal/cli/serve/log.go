@@ -29,6 +29,10 @@ func (l *logFlags) add(flags *pflag.FlagSet) {
 	l.format = option.Auto
 	option.Add(flags, &l.format, "log-format", "how", option.Auto, "text, json, or auto for text on a terminal", parseLogFormat)
 	option.Add(flags, &l.level, "log-level", "level", "info", "debug, info, warn or error", parseLogLevel)
+}
+
+// addAudit adds the flag of a server that has something to audit.
+func (l *logFlags) addAudit(flags *pflag.FlagSet) {
 	option.Add(flags, &l.audit, "audit-log", "file", "none", "write each entry's outcome, as JSON lines; \"log\" is the log", parseAudit)
 }
 

@@ -160,6 +160,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	option.Add(flags, &f.opt.PartialAge, "partial-age", "age", showDays(fxfer.DefaultPartialAge), "remove partial files not written for this long; or none", parsePartialAge)
 	f.log.add(flags)
+	f.log.addAudit(flags)
 	option.Add(flags, &f.web, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	option.Add(flags, &f.opt.Doors.SFTP, "sftp", "address", "none", "serve SFTP at this address, such as :2022", parseDoor)
 	option.Add(flags, &f.opt.Doors.WebDAV.Addr, "webdav", "address", "none", "serve WebDAV at this address, such as :8443", parseDoor)

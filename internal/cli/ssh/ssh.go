@@ -218,6 +218,9 @@ func trustSSH(flags *pflag.FlagSet, opt *fxfer.Options) error {
 			return exit.Usage("leave it out", "--%s is not for hosts that ssh reaches: ssh knows them by its own keys", name)
 		}
 	}
-	opt.Pin, opt.TLS, opt.Forget = "", fxfer.TLS{}, true
+	if flags.Changed("via") {
+		return exit.Usage("leave it out, or name the server in a URL", "--via is not for hosts that ssh reaches: ssh knows the way to them")
+	}
+	opt.Pin, opt.TLS, opt.Via, opt.Forget = "", fxfer.TLS{}, nil, true
 	return nil
 }

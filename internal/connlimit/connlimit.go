@@ -1,4 +1,5 @@
-package server
+// Package connlimit decides which connections a host accepts, and when their handshakes begin.
+package connlimit
 
 import (
 	"context"
@@ -14,16 +15,24 @@ import (
 )
 
 const (
-	// maxAddresses bounds the addresses that a connLimit remembers. Each takes some 200 bytes.
+	// maxAddresses bounds the addresses that a Limit remembers. Each takes some 200 bytes.
 	maxAddresses = 16 << 10
 	// sweepEvery bounds how often all addresses are looked through.
 	sweepEvery = 100 * time.Millisecond
 )
 
-// connLimit decides which connections are accepted while nothing is known of a peer but its
+// Bounds are what a Limit allows. All are positive.
+type Bounds struct {
+	Connections          int // at a time; at most a quarter of them unauthenticated
+	PerAddress           int // the same for one IPv4 address or one IPv6 /64
+	Handshakes           int // that begin in a second; further ones wait
+	HandshakesPerAddress int
+}
+
+// Limit decides which connections are accepted while nothing is known of a peer but its
 // address. Unauthenticated connections get at most a quarter of all places, and those of one address
 // at most a quarter of that address's places; transport.Places shares them between networks.
-type connLimit struct {
+type Limit struct {
 	max, maxPerAddress int           // connections at a time
 	pace               *rate.Limiter // of all handshakes
 	pacePerAddress     rate.Limit    // handshakes a second of one address
@@ -41,35 +50,36 @@ type addressUse struct {
 	pace  *rate.Limiter // of its handshakes
 }
 
-func newConnLimit(opt *Options) *connLimit {
-	burst := max(quarter(opt.MaxConnections), opt.MaxHandshakes)
-	return &connLimit{
-		max: opt.MaxConnections, maxPerAddress: opt.MaxConnectionsPerAddress,
-		pace:            rate.NewLimiter(rate.Limit(opt.MaxHandshakes), burst),
-		pacePerAddress:  rate.Limit(opt.MaxHandshakesPerAddress),
-		unauthenticated: transport.NewPlaces(quarter(opt.MaxConnections), quarter(opt.MaxConnectionsPerAddress)),
+// New returns a Limit within bounds.
+func New(b Bounds) *Limit {
+	burst := max(quarter(b.Connections), b.Handshakes)
+	return &Limit{
+		max: b.Connections, maxPerAddress: b.PerAddress,
+		pace:            rate.NewLimiter(rate.Limit(b.Handshakes), burst),
+		pacePerAddress:  rate.Limit(b.HandshakesPerAddress),
+		unauthenticated: transport.NewPlaces(quarter(b.Connections), quarter(b.PerAddress)),
 		addresses:       make(map[netip.Prefix]*addressUse),
 	}
 }
 
 func quarter(n int) int { return max(1, n/4) }
 
-// connSlot is the place of an accepted connection.
-type connSlot struct {
-	limit           *connLimit
+// Slot is the place of an accepted connection.
+type Slot struct {
+	limit           *Limit
 	address         *addressUse
 	prefix          netip.Prefix
 	unauthenticated bool // guarded by limit.mu
 }
 
-// acquire returns a slot for a connection, or nil if there is none. The caller releases it, once.
-func (l *connLimit) acquire(addr net.Addr) *connSlot { return l.take(addr, true) }
+// Acquire returns a slot for a connection, or nil if there is none. The caller releases it, once.
+func (l *Limit) Acquire(addr net.Addr) *Slot { return l.take(addr, true) }
 
-// acquireAuthenticated is acquire for a further connection of a peer that has proven who it is. So
+// AcquireAuthenticated is Acquire for a further connection of a peer that has proven who it is. So
 // strangers cannot take its place.
-func (l *connLimit) acquireAuthenticated(addr net.Addr) *connSlot { return l.take(addr, false) }
+func (l *Limit) AcquireAuthenticated(addr net.Addr) *Slot { return l.take(addr, false) }
 
-func (l *connLimit) take(addr net.Addr, unauthenticated bool) *connSlot {
+func (l *Limit) take(addr net.Addr, unauthenticated bool) *Slot {
 	prefix := transport.PrefixOf(addr)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,11 +92,11 @@ func (l *connLimit) take(addr net.Addr, unauthenticated bool) *connSlot {
 	}
 	l.count++
 	a.count++
-	return &connSlot{limit: l, address: a, prefix: prefix, unauthenticated: unauthenticated}
+	return &Slot{limit: l, address: a, prefix: prefix, unauthenticated: unauthenticated}
 }
 
 // addressLocked returns the counts of an address, or nil if there is no room for another address.
-func (l *connLimit) addressLocked(prefix netip.Prefix) *addressUse {
+func (l *Limit) addressLocked(prefix netip.Prefix) *addressUse {
 	a := l.addresses[prefix]
 	if a != nil {
 		return a
@@ -104,7 +114,7 @@ func (l *connLimit) addressLocked(prefix netip.Prefix) *addressUse {
 }
 
 // forgetIdleLocked removes addresses without connections whose handshakes need not wait.
-func (l *connLimit) forgetIdleLocked() {
+func (l *Limit) forgetIdleLocked() {
 	if time.Since(l.swept) < sweepEvery {
 		return
 	}
@@ -123,43 +133,43 @@ func (a *addressUse) idle() bool {
 // errConnLimit ends a QUIC handshake for which there is no room.
 var errConnLimit = errors.New("too many clients")
 
-// waitQUIC waits until a QUIC handshake may begin. The streams of the connection acquire their
+// WaitQUIC waits until a QUIC handshake may begin. The streams of the connection Acquire their
 // slots after it.
-func (l *connLimit) waitQUIC(ctx context.Context, addr net.Addr) error {
+func (l *Limit) WaitQUIC(ctx context.Context, addr net.Addr) error {
 	l.mu.Lock()
 	a := l.addressLocked(transport.PrefixOf(addr))
 	l.mu.Unlock()
 	if a == nil {
 		return errConnLimit
 	}
-	return (&connSlot{limit: l, address: a}).wait(ctx)
+	return (&Slot{limit: l, address: a}).Wait(ctx)
 }
 
-// wait waits until the connection's handshake may begin. It waits for its own address first, so
+// Wait waits until the connection's handshake may begin. It waits for its own address first, so
 // that a crowd at one address delays itself before it delays others.
-func (c *connSlot) wait(ctx context.Context) error {
+func (c *Slot) Wait(ctx context.Context) error {
 	if err := c.address.pace.Wait(ctx); err != nil {
 		return err
 	}
 	return c.limit.pace.Wait(ctx)
 }
 
-// authenticated notes that the peer has proven who it is. It may be called again.
-func (c *connSlot) authenticated() {
+// Authenticated notes that the peer has proven who it is. It may be called again.
+func (c *Slot) Authenticated() {
 	c.limit.mu.Lock()
 	defer c.limit.mu.Unlock()
 	c.authenticatedLocked()
 }
 
-func (c *connSlot) authenticatedLocked() {
+func (c *Slot) authenticatedLocked() {
 	if c.unauthenticated {
 		c.unauthenticated = false
 		c.limit.unauthenticated.Give(c.prefix)
 	}
 }
 
-// release gives the slot back.
-func (c *connSlot) release() {
+// Release gives the slot back.
+func (c *Slot) Release() {
 	l := c.limit
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,9 +180,17 @@ func (c *connSlot) release() {
 	}
 }
 
-// countUnauthenticated returns the connections whose peers have not proven who they are.
-func (l *connLimit) countUnauthenticated() int {
+// Unauthenticated returns how many connections have peers that have not proven who they are, and how
+// many may.
+func (l *Limit) Unauthenticated() (n, most int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.unauthenticated.Taken()
+	return l.unauthenticated.Taken(), quarter(l.max)
+}
+
+// Count returns the number of connections.
+func (l *Limit) Count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.count
 }
