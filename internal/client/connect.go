@@ -128,6 +128,7 @@ func (d *dialer) greet(conn transport.Conn) error {
 	opt := &d.client.opt
 	d.hello.Version, d.hello.Agent = wire.Version, session.Agent
 	d.hello.SockBuf, d.hello.Congestion = int64(d.cfg.SockBuf), d.cfg.Congestion
+	d.hello.Relayed = d.relayed()
 	d.hello.MaxStreams = uint64(opt.mostStreams())
 	if d.url.Token != "" {
 		exported, err := conn.Exporter(session.ExporterLabel, 32)

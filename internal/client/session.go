@@ -221,7 +221,8 @@ func (s *transferSession) work(ctx context.Context) error {
 	tasks.Go(func() { s.widen(watch) })
 	tasks.Go(func() {
 		s.engine.Tune(watch, s.set, session.Tuning{
-			Fixed: s.client.opt.Streams > 0, Most: s.streams.bound, Priority: session.Following(s.priority.now),
+			Relayed: s.hello.Relayed,
+			Fixed:   s.client.opt.Streams > 0, Most: s.streams.bound, Priority: session.Following(s.priority.now),
 			Want: func(n int, _ []uint64) { s.streams.setWant(n) },
 		})
 	})

@@ -100,7 +100,7 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 		Most: func() int {
 			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession(x.client))))
 		},
-		Priority: session.Following(x.priority),
+		Priority: session.Following(x.priority), Relayed: x.hello.Relayed,
 		Want: func(n int, dead []uint64) {
 			if n != asked || len(dead) > 0 {
 				asked = n

@@ -58,6 +58,8 @@ type Tuning struct {
 	Most func() int
 	// Priority returns how the session shares the line with others, now; nil is always normal.
 	Priority func() congestion.Priority
+	// Relayed says that the streams end at a relay: their windows and their RTT are those of one leg.
+	Relayed bool
 	// Want is called to have n streams in total. dead are those that have just been dropped.
 	Want func(n int, dead []uint64)
 }
@@ -110,6 +112,7 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		defer feeding.Wait()
 	}
 	tuner := tuner{sender: e.Sender, set: set, Tuning: t, window: newWindow(set), silent: make(silences), moved: make(movements)}
+	tuner.window.relayed = t.Relayed
 	if tuner.priority() == congestion.Low {
 		tuner.window.free = lowStreams
 	}

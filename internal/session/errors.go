@@ -67,10 +67,10 @@ const (
 	AdviceFixPathMTU        Advice = "let ICMP pass"  // or probe the MTU
 	AdviceNotStrict         Advice = "be less strict" // see Strict of the target
 	AdviceUpdateServer      Advice = "update the server"
-	AdviceRestartServer     Advice = "restart the server"       // its confinement does not include the folder
+	AdviceRestartServer     Advice = "restart the server" // its confinement does not include the folder
 	AdviceRelay             Advice = "look after the relay"
 	AdviceRelayInvitation   Advice = "ask for the relay's invitation" // which has its key
-	AdviceStandardCrypto    Advice = "use the standard library" // see StandardCrypto of the options
+	AdviceStandardCrypto    Advice = "use the standard library"       // see StandardCrypto of the options
 )
 
 // Error is an error with its kind, and advice where there is some.

@@ -150,6 +150,9 @@ type observation struct {
 // observe measures the streams. The window of the tuner adds what it knows of the path.
 func (t *tuner) observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observe(now, written, infos)
+	if t.Relayed { // few streams are enough for a near relay, but not for what is beyond
+		o.minRTT = max(o.minRTT, nearRTT)
+	}
 	o.behind, o.need, o.queued = t.window.behind, t.window.need, t.window.queued
 	return o
 }

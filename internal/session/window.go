@@ -32,6 +32,7 @@ type window struct {
 	need    int           // gentle streams that would in spite of loss, 0 is unknown
 	quick   bool          // the streams shall be quick
 	gentle  bool          // the host does not let them
+	relayed bool          // the streams end at a relay
 
 	held map[uint64]bool   // streams that only finish what they have
 	seen map[uint64]seen   // of each stream, the last time
@@ -77,6 +78,9 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	if s.Streams == 0 {
 		return w.free
 	}
+	if w.relayed {
+		return w.release(streams)
+	}
 	decided := w.control.Update(s)
 	if w.least == 0 || s.RTT < w.least {
 		w.least = s.RTT
@@ -121,6 +125,16 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	w.free, w.behind, w.need = decided.Free, decided.Behind, decided.Need
 	w.quick = decided.Control == congestion.Quick
 	return w.free
+}
+
+// release leaves streams to a relay to the congestion control of each. A relay takes what its next leg
+// carries, of each stream for itself: the kernel then acknowledges late, which looks like the queue of
+// others on this leg, and to send on few streams would use little of the next one.
+func (w *window) release(streams []*DataStream) (free int) {
+	for _, d := range streams {
+		d.pace(math.Inf(1))
+	}
+	return 0
 }
 
 // stuck tells whether nothing that a stream sent arrives: it must not keep the turn of others.

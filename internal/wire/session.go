@@ -69,6 +69,7 @@ type Hello struct {
 	Priority Priority // that the client wants
 
 	Capability []byte // that a user has signed for the client; for Copy
+	Relayed    bool   // the client connects through a relay
 }
 
 // Type implements Message.
@@ -96,6 +97,7 @@ func (m *Hello) encode(e *encoder) {
 	e.uint(uint64(m.Target.AllowFailed))
 	e.byte(byte(m.Priority))
 	e.string(string(m.Capability))
+	e.bool(m.Relayed)
 }
 
 func (m *Hello) decode(d *decoder) {
@@ -134,6 +136,7 @@ func (m *Hello) decode(d *decoder) {
 	if d.more() {
 		m.Capability = []byte(d.string(maxCapability))
 	}
+	m.Relayed = d.more() && d.bool()
 }
 
 const (

@@ -32,7 +32,7 @@ func examples() []Message {
 				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto, AllowFailed: 7,
 			},
 			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z",
-			Replaces: [16]byte{3}, Priority: LowPriority, Capability: []byte("cap")},
+			Replaces: [16]byte{3}, Priority: LowPriority, Capability: []byte("cap"), Relayed: true},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
 		&Welcome{Agent: "a", Host: "h", MaxStreams: 64, LeastPriority: LowPriority, MostPriority: HighPriority, Ways: true},
 		&Refuse{Code: CodeTrust, Text: "no"},
@@ -104,7 +104,7 @@ func TestShorter(t *testing.T) {
 		b := Append(nil, m)
 		return b[headerLen : len(b)-bytes]
 	}
-	hello, err := Decode(TypeHello, cut(&Hello{Version: Version, Agent: "a", Priority: HighPriority}, 2))
+	hello, err := Decode(TypeHello, cut(&Hello{Version: Version, Agent: "a", Priority: HighPriority}, 3))
 	require.NoError(t, err)
 	require.Equal(t, "a", hello.(*Hello).Agent)
 	require.Equal(t, NoPriority, hello.(*Hello).Priority)
