@@ -106,47 +106,53 @@ func (r *Relay) authorize(conn transport.Conn, w way, proof []byte, log *slog.Lo
 	if len(r.opt.Allow) > 0 && !slices.ContainsFunc(r.opt.Allow, contains) {
 		return wire.Errorf(wire.CodeRight, "this address may not use the relay")
 	}
+	if len(proof) == 32 {
+		if err := r.redeem(conn, w.client, [32]byte(proof), log); err != nil {
+			return err
+		}
+	}
 	c, known, err := r.store.Client(w.client)
 	if err != nil {
 		log.Warn("some lines of authorized_clients can't be read", "error", err)
 	}
-	if c.Revoked {
-		return wire.Errorf(wire.CodeTrust, "%s", identity.ErrRevoked)
-	}
-	grants := c.Grants
-	if len(proof) == 32 {
-		invited, err := r.redeem(conn, w.client, [32]byte(proof), log)
-		if err != nil && !known { // the user pasted the URL again
-			return err
-		}
-		grants, known = grants.Merge(invited), true
-	}
 	switch {
+	case c.Revoked:
+		return wire.Errorf(wire.CodeTrust, "%s", identity.ErrRevoked)
 	case !known:
 		return wire.Errorf(wire.CodeTrust, "this client's key is not admitted")
-	case !r.targets[w.target] || grants.On(w.target) == 0: // the list is not for clients to guess
+	case !r.targets[w.target] || c.Grants.On(w.target) == 0: // the list is not for clients to guess
 		return wire.Errorf(wire.CodeRight, "the relay does not lead this client to %s", w.target)
 	}
 	return nil
 }
 
-// redeem enrols a client that proves to have an invitation.
-func (r *Relay) redeem(conn transport.Conn, id identity.Principal, proof [32]byte, log *slog.Logger) (identity.Grants, error) {
+// redeem enrols a client that proves to have an invitation. One that is spent does not matter to a
+// client that is known: all of its connections have the proof.
+func (r *Relay) redeem(conn transport.Conn, id identity.Principal, proof [32]byte, log *slog.Logger) error {
+	r.enrolling.Lock()
+	defer r.enrolling.Unlock()
+	old, known, _ := r.store.Client(id)
+	if old.Revoked { // the invitation stays good for others
+		return wire.Errorf(wire.CodeTrust, "%s", identity.ErrRevoked)
+	}
 	exported, err := conn.Exporter(session.ExporterLabel, 32)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	invited, comment, err := r.store.Redeem(proof, exported)
-	if err != nil {
-		return nil, &wire.Error{Code: wire.CodeTrust, Text: err.Error()}
+	switch {
+	case err != nil && known:
+		return nil
+	case err != nil:
+		return &wire.Error{Code: wire.CodeTrust, Text: err.Error()}
 	}
 	comment = cmp.Or(comment, fmt.Sprintf("invited %s from %s", time.Now().UTC().Format(time.RFC3339), conn.RemoteAddr()))
 	if err := r.store.Enrol(id, invited, comment); err != nil {
 		log.Error("enrol", "error", err)
-		return nil, wire.Errorf(wire.CodeOther, "the relay could not enrol this client; its invitation is spent")
+		return wire.Errorf(wire.CodeOther, "the relay could not enrol this client; its invitation is spent")
 	}
 	log.Info("enrolled", "grants", invited.String())
-	return invited, nil
+	return nil
 }
 
 // stillMay tells whether a client that goes a way still may.

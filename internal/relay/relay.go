@@ -60,8 +60,7 @@ type Options struct {
 	// MaxConnections bounds the clients' connections at a time. At most a quarter of them may be
 	// unauthenticated. 0 is DefaultMaxConnections. Each takes up to 64 KiB, and two open files.
 	MaxConnections int
-	// MaxConnectionsPerClient bounds those of one client, and of one address. 0 is
-	// DefaultMaxConnectionsPerClient.
+	// MaxConnectionsPerClient bounds those of one client. 0 is DefaultMaxConnectionsPerClient.
 	MaxConnectionsPerClient int
 }
 
@@ -113,6 +112,8 @@ type Relay struct {
 	up, down pace.Pacer // share out the rates towards servers and towards clients
 	total    rateLimit
 
+	enrolling sync.Mutex // held from the use of an invitation until its client is enrolled
+
 	mu      sync.Mutex // guards all fields below
 	routes  map[way]*route
 	clients map[identity.Principal]*clientUse
@@ -136,7 +137,7 @@ func New(opt Options) (*Relay, error) {
 	r := &Relay{
 		opt: opt, log: opt.Log, targets: targets,
 		conns: connlimit.New(connlimit.Bounds{
-			Connections: opt.MaxConnections, PerAddress: opt.MaxConnectionsPerClient,
+			Connections: opt.MaxConnections, PerAddress: opt.MaxConnections,
 			Handshakes: handshakes, HandshakesPerAddress: handshakesPerAddress,
 		}),
 		routes: make(map[way]*route), clients: make(map[identity.Principal]*clientUse),

@@ -63,7 +63,7 @@ Relays carry TCP. To servers, all clients of a relay come from its address.`,
 	option.Add(flags, &opt.MaxConnections, "max-connections", "n", strconv.Itoa(fxfer.DefaultRelayConnections),
 		"most connections; a transfer has one for each stream", option.ParseCount)
 	option.Add(flags, &opt.MaxConnectionsPerClient, "max-connections-per-client", "n", strconv.Itoa(fxfer.DefaultRelayClientConnections),
-		"most connections of one client, or address", option.ParseCount)
+		"most connections of one client", option.ParseCount)
 	option.AddCrypto(flags, &opt.StandardCrypto)
 	log.add(flags)
 	option.AddSettings(c)
