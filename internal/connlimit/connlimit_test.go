@@ -20,7 +20,7 @@ func limitOf(b Bounds) *Limit {
 	})
 }
 
-func TestLimit(t *testing.T) {
+func TestConnLimit(t *testing.T) {
 	t.Parallel()
 	l := limitOf(Bounds{})
 	from := func(n int) net.Addr { return &net.TCPAddr{IP: net.IPv4(10, byte(n>>8), byte(n), 1), Port: 1} }
@@ -66,8 +66,8 @@ func TestLimit(t *testing.T) {
 	require.Empty(t, l.addresses)
 }
 
-// TestLimitOfKnownPeers: strangers do not take the place of a peer's further connections.
-func TestLimitOfKnownPeers(t *testing.T) {
+// TestConnLimitOfKnownPeers: strangers do not take the place of a peer's further connections.
+func TestConnLimitOfKnownPeers(t *testing.T) {
 	t.Parallel()
 	l := limitOf(Bounds{Connections: 16, PerAddress: 8})
 	at := func(last byte) net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, last), Port: 1} }
@@ -90,9 +90,9 @@ func TestLimitOfKnownPeers(t *testing.T) {
 	require.Equal(t, strangers, l.count)
 }
 
-// TestLimitOfNetworks: somebody with four IPv6 /64 takes as many places as four addresses have
+// TestConnLimitOfNetworks: somebody with four IPv6 /64 takes as many places as four addresses have
 // together, but leaves some for others.
-func TestLimitOfNetworks(t *testing.T) {
+func TestConnLimitOfNetworks(t *testing.T) {
 	t.Parallel()
 	l := limitOf(Bounds{})
 	for n := range 2000 {

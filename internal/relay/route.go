@@ -179,10 +179,12 @@ func (x *route) join(near, far transport.Conn) {
 	up, down := x.up.set.Add(id, far, math.MaxInt), x.down.set.Add(id, near, math.MaxInt)
 	defer up.Close()
 	defer down.Close()
-	for _, c := range []transport.Conn{near, far} {
-		c.LimitUnsent(unsent)
-		defer context.AfterFunc(x.ctx, func() { _ = c.Close() })()
-	}
+	near.LimitUnsent(unsent)
+	far.LimitUnsent(unsent)
+	defer context.AfterFunc(x.ctx, func() {
+		_ = near.Close()
+		_ = far.Close()
+	})()
 	p := new(pair)
 	p.passed.Store(time.Now().UnixNano())
 	var running sync.WaitGroup
