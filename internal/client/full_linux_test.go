@@ -71,3 +71,56 @@ func TestFullDisk(t *testing.T) {
 	require.Equal(t, session.AdviceMakeRoomAgain, known.Advice, "a stream does not resume")
 	require.NoFileExists(t, filepath.Join(s.dir, "stream"))
 }
+
+// TestEarlyGivesWay: what came early goes if the complete file would not fit beside it.
+func TestEarlyGivesWay(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	for name, c := range map[string]struct {
+		quota int64
+		disk  string // size of the server's disk, "" for any
+	}{
+		"quota": {quota: 13 * mib},
+		"disk":  {disk: "size=13m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &site{dir: t.TempDir()}
+			if c.disk != "" {
+				if err := unix.Mount("tmpfs", s.dir, "tmpfs", 0, c.disk); err != nil {
+					t.Skip("this needs root: ", err)
+				}
+				t.Cleanup(func() { _ = unix.Unmount(s.dir, unix.MNT_DETACH) })
+			}
+			s.runShare(t, server.Options{}, server.Share{Name: "data", Dir: s.dir, Rights: r | w, Quota: c.quota})
+			defer s.stop()
+			dir := t.TempDir()
+			content := make([]byte, 6*mib)
+			_, _ = rand.Read(content)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "f"), content, 0o600))
+			client, to := newClient(t, t.TempDir(), Options{}), s.invited(t)
+			there, failed, err := sendEarly(t, client, dir, to, 6*mib)
+			require.NoError(t, err)
+			require.NoError(t, failed)
+			require.EqualValues(t, 6*mib, there)
+			other := filepath.Join(t.TempDir(), "other")
+			require.NoError(t, os.WriteFile(other, content[:4*mib], 0o600))
+			_, err = client.Send(t.Context(), []string{other}, s.plain(t, ""), Transfer{})
+			require.NoError(t, err)
+
+			_, err = client.Send(t.Context(), []string{dir + "/"}, s.plain(t, ""), Transfer{})
+			require.NoError(t, err)
+			got, err := os.ReadFile(filepath.Join(s.dir, "f"))
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(content, got))
+			left, _ := filepath.Glob(filepath.Join(s.dir, ".fxfer-*"))
+			require.Empty(t, left)
+
+			require.NoError(t, os.Remove(filepath.Join(s.dir, "f")))
+			require.NoError(t, os.WriteFile(filepath.Join(s.dir, "more"), content[:1*mib], 0o600))
+			_, failed, err = sendEarly(t, client, dir, s.plain(t, ""), 6*mib)
+			require.NoError(t, err)
+			require.Error(t, failed, "the file would not fit beside it")
+		})
+	}
+}

@@ -32,9 +32,14 @@ func serveWith(t *testing.T, opt server.Options, rights identity.Rights) *site {
 // run starts the server of a site whose folder is there.
 func (s *site) run(t *testing.T, opt server.Options, rights identity.Rights) {
 	t.Helper()
+	s.runShare(t, opt, server.Share{Name: "data", Dir: s.dir, Rights: rights})
+}
+
+func (s *site) runShare(t *testing.T, opt server.Options, share server.Share) {
+	t.Helper()
 	var err error
 	opt.Home, opt.Listen = t.TempDir(), "127.0.0.1:0"
-	opt.Shares = []server.Share{{Name: "data", Dir: s.dir, Rights: rights}}
+	opt.Shares = []server.Share{share}
 	s.Server, err = server.New(opt)
 	require.NoError(t, err)
 	s.stop = sessiontest.Run(t, s.Server)

@@ -24,7 +24,8 @@ func growing(id Identity) Identity { return Identity{Ino: id.Ino, Dev: id.Dev} }
 // Early opens the early partial file of the target m.Path, whose folder must exist. It goes on with
 // what an earlier run left if blockSize and the inode in m.ID are the same and m.Size, the size of
 // the source by now, is not less than what is there. It discards any other leftover. The caller ends
-// it with Close, which keeps it, or Abort: it can't be committed. Errors are those of Partial.
+// it with Close, which keeps it, or Abort: it can't be committed. Errors are those of Partial, and
+// ErrNoSpace if the complete file would not fit beside it.
 func (t *Tree) Early(m Meta, blockSize int, opt TargetOptions) (p *Partial, err error) {
 	if blockSize <= 0 || blockSize > 1<<30 {
 		return nil, fmt.Errorf("open early file %s: block size %d out of range", m.Path, blockSize)

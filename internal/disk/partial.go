@@ -418,12 +418,18 @@ func (p *Partial) reserve() error {
 		return err
 	}
 	p.inMemory = volume.inMemory
-	if p.size < 0 || p.holes || p.early {
+	if p.size < 0 || p.holes {
 		return nil
 	}
 	info, err := p.file.Stat()
 	if err != nil {
 		return err
+	}
+	if p.early { // the file needs room beside it once it is complete
+		if room := (volume.free + allocated(info)) / 2; volume.freeKnown && p.least > room {
+			return &NoSpaceError{Need: p.least, Free: room}
+		}
+		return nil
 	}
 	need := p.size - allocated(info)
 	if volume.freeKnown && need > volume.free {

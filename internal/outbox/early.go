@@ -17,7 +17,6 @@ const (
 	earlyBlock = 1 << 20 // bytes; only whole ones are sent early
 	earlyEvery = time.Second
 	earlyIdle  = 30 * time.Second // after which a session without anything to send ends
-	earlyPause = time.Minute      // after a file failed for its own sake, such as since it was cut
 )
 
 // earlyTo returns how many bytes of a file that grows are to be at the server next, 0 if nothing is to
@@ -35,6 +34,7 @@ type growing struct {
 	inode uint64
 	there int64     // bytes at the server, as far as is known
 	busy  bool      // it is part of the present session, and has no result
+	tries int       // that failed for its own sake, such as since it was cut
 	after time.Time // the next try
 }
 
@@ -94,12 +94,27 @@ func (e *early) find(root *os.Root, take bool, now time.Time) (path string, to i
 		if v.Inode != g.inode {
 			g.inode, g.there = v.Inode, 0
 		}
-		if to := earlyTo(g.there, v.Size); to > 0 {
+		to := earlyTo(g.there, v.Size)
+		if to > 0 {
+			to = earlyTo(g.there, dense(root, p, v.Size))
+		}
+		if to > 0 {
 			g.busy = take
 			return p, to, true
 		}
 	}
 	return "", 0, false
+}
+
+// dense returns how many bytes a file has before its first hole. A program that claims all the space
+// first fills the holes later: until then, they would be sent as zeros.
+func dense(root *os.Root, p string, size int64) int64 {
+	f, err := root.OpenFile(p, openFlags, 0)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	return dataOf(f, size)
 }
 
 // result takes what became of a file that find has returned.
@@ -111,8 +126,11 @@ func (e *early) result(p string, there int64, err error) {
 		return
 	}
 	if g.busy, g.there = false, there; err != nil {
-		g.there, g.after = 0, time.Now().Add(earlyPause)
+		g.there, g.after = 0, time.Now().Add(retryAfter(g.tries))
+		g.tries++
+		return
 	}
+	g.tries = 0
 }
 
 // begin notes that a session begins, and end that it has ended.
@@ -179,8 +197,10 @@ func (w *Watcher) sendEarly(ctx context.Context) {
 			failures = 0
 		default:
 			pause := pauseAfter(failures)
+			if failures == 0 { // it holds up nothing: one line is enough
+				w.Log.Warn("files that grow: trying again", "in", pause.Round(time.Millisecond), "error", err)
+			}
 			failures++
-			w.Log.Warn("files that grow: trying again", "in", pause.Round(time.Millisecond), "error", err)
 			sleep(ctx, pause)
 		}
 	}

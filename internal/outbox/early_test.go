@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -29,6 +30,26 @@ func TestEarlyTo(t *testing.T) {
 	}
 }
 
+// TestDense: what follows a hole is not sent early.
+func TestDense(t *testing.T) {
+	t.Parallel()
+	const mib = 1 << 20
+	root, err := os.OpenRoot(t.TempDir())
+	require.NoError(t, err)
+	defer root.Close()
+	f, err := root.Create("f")
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = f.Write(make([]byte, 5*mib))
+	require.NoError(t, err)
+	require.EqualValues(t, 5*mib, dense(root, "f", 5*mib))
+	require.NoError(t, f.Truncate(1<<30))
+	if n := dense(root, "f", 1<<30); runtime.GOOS == "linux" && n != 1<<30 { // some file systems know no holes
+		require.EqualValues(t, 5*mib, n)
+	}
+	require.Zero(t, dense(root, "missing", 5*mib))
+}
+
 // TestEarly: a file is part of a session once at a time, goes on from what is there, and begins anew
 // when it is another file. Before it is sent, the session ends.
 func TestEarly(t *testing.T) {
@@ -40,6 +61,8 @@ func TestEarly(t *testing.T) {
 		f, err := os.OpenFile(at, os.O_CREATE|os.O_WRONLY, 0o600)
 		require.NoError(t, err)
 		require.NoError(t, f.Truncate(size))
+		_, err = f.WriteAt(make([]byte, size), 0)
+		require.NoError(t, err)
 		require.NoError(t, f.Close())
 	}
 	root, err := os.OpenRoot(dir)

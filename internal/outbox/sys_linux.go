@@ -39,6 +39,15 @@ func isOpenForWriting(f *os.File) bool {
 	return open
 }
 
+// dataOf returns how many bytes a file has before its first hole. It moves the offset of the file.
+func dataOf(f *os.File, size int64) int64 {
+	hole, err := f.Seek(0, unix.SEEK_HOLE)
+	if err != nil {
+		return size
+	}
+	return min(hole, size)
+}
+
 // openFlags keep an open from waiting for the other end of a pipe and from following a link.
 const openFlags = os.O_RDONLY | unix.O_NONBLOCK | unix.O_NOFOLLOW
 

@@ -40,7 +40,8 @@ func (x *receiving) open() error {
 		}
 		return err
 	}
-	if m.Target.Delete || m.Target.Compare.Checksum || m.Target.DryRun { // these show what is there
+	// These show what is there, and what comes early serves the delta of its file, which shows it.
+	if t := &m.Target; t.Delete || t.Compare.Checksum || t.DryRun || m.Intent == wire.Early {
 		if _, err := x.openShare(m.Share, identity.Read); err != nil {
 			return err
 		}

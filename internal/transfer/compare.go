@@ -208,7 +208,12 @@ func (c *comparer) copyHere(e *receiving, tree *access.Scope) error {
 // earlier run may have left some.
 func (c *comparer) prepare(e *receiving, a *wire.Answer) error {
 	a.Verdict = wire.Need
-	if err := c.target.usage.take(e, max(0, e.entry.Size), 1); err != nil {
+	take := func() error { return c.target.usage.take(e, max(0, e.entry.Size), 1) }
+	err := take()
+	if err != nil && c.target.removeEarly(e) {
+		err = take()
+	}
+	if err != nil {
 		return err
 	}
 	if e.blocks == 0 || e.blocks == 1 { // written when its data is there
@@ -219,6 +224,9 @@ func (c *comparer) prepare(e *receiving, a *wire.Answer) error {
 		return err
 	}
 	part, err := c.target.openPart(e)
+	if errors.Is(err, disk.ErrNoSpace) && c.target.removeEarly(e) {
+		part, err = c.target.openPart(e)
+	}
 	if err != nil {
 		return err
 	}

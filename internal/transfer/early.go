@@ -115,17 +115,20 @@ func (c *comparer) early(e *receiving, found error, a *wire.Answer) error {
 	if a.Verdict, a.Have = wire.Need, have; there == x.Size {
 		a.Verdict, a.Have = wire.Skip, nil
 	}
-	return t.usage.take(e, x.Size-there, entries)
+	return t.usage.takeBeside(e, x.Size-there, entries, x.Size)
 }
 
-// removeEarly removes what came of the file of an entry while it grew: the file has its name now.
-func (t *target) removeEarly(e *receiving) {
+// removeEarly removes what came of the file of an entry while it grew, since the file has its name
+// now, or there is not room for both. It reports whether there was anything.
+func (t *target) removeEarly(e *receiving) bool {
 	if e.size < EarlyLeast || t.snapshot != nil {
-		return
+		return false
 	}
-	if removed, _ := t.tree.RemoveEarly(e.meta.Path); removed { // otherwise Sweep finds it
+	removed, _ := t.tree.RemoveEarly(e.meta.Path) // otherwise Sweep finds it
+	if removed {
 		t.usage.freed()
 	}
+	return removed
 }
 
 // keepEarly ends the entry of a file that still grows, once all that was announced is there.

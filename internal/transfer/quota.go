@@ -44,6 +44,18 @@ func (u *usage) take(e *receiving, bytes, entries int64) error {
 	return nil
 }
 
+// takeBeside is take for bytes beside which there has to be room for so many more.
+func (u *usage) takeBeside(e *receiving, bytes, entries, more int64) error {
+	if u.quota == nil {
+		return nil
+	}
+	if err := u.quota.Take(u.ctx, more, 0); err != nil {
+		return err
+	}
+	defer u.quota.Settle(more, 0, false)
+	return u.take(e, bytes, entries)
+}
+
 // settle ends the claims of an entry. An entry that replaced another was one more only for a while.
 func (u *usage) settle(e *receiving, there bool) {
 	if u.quota == nil {
