@@ -128,12 +128,19 @@ func newFar(t *testing.T, options ...string) *far {
 	return f
 }
 
+// freePort finds a port for a program that listens a moment later. It lies below those that Linux
+// gives to outgoing connections and to listeners of no port, so that no other test gets it meanwhile.
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	for range 100 {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20000+rand.IntN(12000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().(*net.TCPAddr).Port
+		}
+	}
+	t.Fatal("no free port")
+	return 0
 }
 
 func (f *far) write(name string, lines ...string) {
