@@ -37,8 +37,9 @@ type transferSession struct {
 
 	engine session.Engine // set before streams.ready is closed
 
-	heard hearing
-	stats sessionStats
+	heard    hearing
+	siblings session.Siblings
+	stats    sessionStats
 }
 
 func newTransferSession(j *job) *transferSession {
@@ -200,6 +201,8 @@ func (s *transferSession) message(m wire.Message) {
 			s.measured.SetPeerName(m.Host)
 		}
 		s.priority.bound(m.LeastPriority, m.MostPriority)
+	case *wire.Siblings:
+		s.siblings.Hear(m)
 	case *wire.Streams:
 		for _, id := range m.Dead {
 			s.set.Drop(id)
@@ -223,7 +226,8 @@ func (s *transferSession) work(ctx context.Context) error {
 		s.engine.Tune(watch, s.set, session.Tuning{
 			Relayed: s.hello.Relayed,
 			Fixed:   s.client.opt.Streams > 0, Most: s.streams.bound, Priority: session.Following(s.priority.now),
-			Want: func(n int, _ []uint64) { s.streams.setWant(n) },
+			Siblings: &s.siblings,
+			Want:     func(n int, _ []uint64) { s.streams.setWant(n) },
 		})
 	})
 	err := s.engine.Run(ctx)

@@ -29,11 +29,12 @@ type Controller struct {
 	proved bool          // a queue or loss has shown the line's rate since the start
 	short  time.Duration // since when loss makes streams slow; at the start, since when nothing grows
 
-	opening opening
-	outage  outage
-	loss    losses
-	doubts  doubts
-	others  others
+	opening  opening
+	outage   outage
+	loss     losses
+	doubts   doubts
+	others   others
+	siblings siblings
 }
 
 // New returns a Controller that is about to start.

@@ -72,7 +72,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if c.low == 0 || c.low > c.line {
 		c.low = c.line
 	}
-	if (!c.proved || c.growth >= mostGrowth) && c.line > again*c.low && c.priority != Low && m.losses < c.loss.random*1.5+mostLoss {
+	if !c.siblings.crowd(s.At) && (!c.proved || c.growth >= mostGrowth) && c.line > again*c.low && c.priority != Low && m.losses < c.loss.random*1.5+mostLoss {
 		c.enter(Startup, s.At) // it carries far more than was known: the start ended early, or others are gone
 		c.low, c.proved, c.opening = 0, false, opening{first: s.At, noise: c.opening.noise}
 		c.start(s)
@@ -138,7 +138,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	if c.priority == Low { // what a pause takes comes soon after it
 		kept = max(kept, m.steady, rateSince(c.from, s))
 	}
-	if age == 0 || kept >= takenShare*c.had {
+	if age == 0 || kept >= takenShare*c.had || c.siblings.whole(s.At) {
 		c.whole = s.At
 	}
 	c.calm, c.growth = s.At, leastGrowth

@@ -197,6 +197,10 @@ func (c *Controller) compete(s Sample) {
 	switch {
 	case c.alone(s, lag):
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
+		if b := &c.siblings; b.crowd(s.At) {
+			c.line, m.rates = b.part(max(m.steady, c.line)), nil
+			c.rate = afterDrain * c.line
+		}
 		c.others.test, c.full, c.others.left = 0, 0, s.At
 		c.enter(Cruise, s.At)
 	case c.others.test > 0 && c.holds(s, lag):
@@ -204,7 +208,7 @@ func (c *Controller) compete(s Sample) {
 		c.others.test, c.others.tested = 0, s.At
 		c.rate = c.joins(s, lag)
 	case c.others.test > 0:
-	case c.stayed(s) > c.pauses():
+	case c.tests(s):
 		c.others.test, c.others.deep, c.from = s.At, m.queue, m.mean(s, m.steadyWindow())
 		c.line = m.steady
 		c.rate = leastShare * c.line
@@ -240,7 +244,23 @@ func (c *Controller) stayed(s Sample) time.Duration { return s.At - max(c.since,
 // own.
 func (c *Controller) holds(s Sample, lag time.Duration) bool {
 	age := s.At - c.others.test
-	return age > max(6*lag, testFor) && c.model.standing > c.others.deep-falls(age-lag)
+	low := c.others.deep - falls(age-lag)
+	if c.siblings.crowd(s.At) { // they test, too: once the queue is gone, it must stay so
+		low = max(low, c.aim(s))
+	}
+	return age > max(6*lag, testFor) && c.model.standing > low
+}
+
+// tests tells whether it is time to test whether others are gone. Siblings do so at the same time: each
+// of them alone would find the queue of the others.
+func (c *Controller) tests(s Sample) bool {
+	b := &c.siblings
+	if !b.crowd(s.At) {
+		return c.stayed(s) > c.pauses()
+	}
+	turn := b.turn != b.Turn
+	b.turn = b.Turn
+	return turn
 }
 
 // weigh takes what a test has shown: a session with a small part of the line looks for more, and counts

@@ -347,6 +347,13 @@ func scenarios() []scenario {
 		for _, queue := range []float64{0.25, 4} {
 			add(fmt.Sprintf("four-sessions%s-q%v", name, queue), line(l.rate, l.rtt, queue), times(4, small), 40, 10, jain(0.95), dropped(1))
 		}
+		for _, gap := range []time.Duration{50 * ms, 150 * ms, 500 * ms} {
+			soon := times(4, small)
+			for i := range soon {
+				soon[i].From = gap * time.Duration(i)
+			}
+			add(fmt.Sprintf("four-after-%dms%s", gap.Milliseconds(), name), p, soon, 40, 10, jain(0.95), dropped(1))
+		}
 		apart := times(4, small)
 		for i := range apart {
 			apart[i].From = time.Duration(3*i) * time.Second

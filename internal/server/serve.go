@@ -45,6 +45,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	s.serving = true
 	s.mu.Unlock()
 	running.Go(func() { s.keepReviewing(sessions) })
+	running.Go(func() { s.keepTellingSiblings(sessions) })
 	running.Go(func() { s.serveDoors(ctx, sessions) })
 	s.acceptAll(ctx, func(conn transport.Conn, slot *connlimit.Slot) {
 		running.Go(func() { s.serveConn(sessions, conn, slot) })

@@ -31,12 +31,15 @@ type transferSession struct {
 	wanted session.LivePriority // by the client
 	forced session.LivePriority // by the administrator, "" is not at all
 
+	siblings session.Siblings // what it hears if it sends
+
 	// Set once before data streams can join.
 	share     *liveShare
 	set       *session.StreamSet
 	clock     *transfer.Clock
 	telemetry *session.Telemetry
 	counters  *sessionCounters
+	sibling   *session.Sibling // used by keepTellingSiblings only
 	engine    session.Engine
 
 	sums    entrySums     // used by the engine's events only
@@ -72,6 +75,7 @@ func (x *transferSession) transfer(ctx context.Context) (err error) {
 		return err
 	}
 	defer x.direction.close()
+	x.sibling = session.NewSibling(x.telemetry, x.engine.Sends())
 	x.wanted.Set(session.PriorityOf(x.hello.Priority))
 	x.offered = x.offer()
 	x.engine.Send(x.offered)
@@ -100,7 +104,7 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 		Most: func() int {
 			return int(min(x.hello.MaxStreams, uint64(x.server.streamsPerSession(x.client))))
 		},
-		Priority: session.Following(x.priority), Relayed: x.hello.Relayed,
+		Priority: session.Following(x.priority), Relayed: x.hello.Relayed, Siblings: &x.siblings,
 		Want: func(n int, dead []uint64) {
 			if n != asked || len(dead) > 0 {
 				asked = n

@@ -60,6 +60,8 @@ type Tuning struct {
 	Priority func() congestion.Priority
 	// Relayed says that the streams end at a relay: their windows and their RTT are those of one leg.
 	Relayed bool
+	// Siblings is what the server says of sessions that share the path; nil is never anything.
+	Siblings *Siblings
 	// Want is called to have n streams in total. dead are those that have just been dropped.
 	Want func(n int, dead []uint64)
 }

@@ -53,6 +53,9 @@ func (t *tuner) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-pacing.C:
+			if t.Siblings != nil {
+				t.Siblings.tell(t.window.control)
+			}
 			if free := t.window.step(time.Now(), t.priority(), t.sender.Ending()); free != t.free {
 				t.free = free
 				t.activate()

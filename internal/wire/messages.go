@@ -35,16 +35,17 @@ type Type uint8
 
 // The types, by family. A number is never used for anything else.
 const (
-	TypeHello   Type = 1
-	TypeJoin    Type = 2
-	TypeWelcome Type = 3
-	TypeRefuse  Type = 4
-	TypePing    Type = 15
-	TypePong    Type = 16
-	TypeStreams Type = 17
-	TypeRetire  Type = 34
-	TypePrefer  Type = 35
-	TypeSample  Type = 18
+	TypeHello    Type = 1
+	TypeJoin     Type = 2
+	TypeWelcome  Type = 3
+	TypeRefuse   Type = 4
+	TypePing     Type = 15
+	TypePong     Type = 16
+	TypeStreams  Type = 17
+	TypeRetire   Type = 34
+	TypePrefer   Type = 35
+	TypeSiblings Type = 41
+	TypeSample   Type = 18
 
 	TypeManifest    Type = 5
 	TypeEntries     Type = 6
@@ -93,16 +94,17 @@ var messages = [...]struct {
 	name  string
 	empty func() Message
 }{
-	TypeHello:   {"Hello", func() Message { return new(Hello) }},
-	TypeJoin:    {"Join", func() Message { return new(Join) }},
-	TypeWelcome: {"Welcome", func() Message { return new(Welcome) }},
-	TypeRefuse:  {"Refuse", func() Message { return new(Refuse) }},
-	TypePing:    {"Ping", func() Message { return new(Ping) }},
-	TypePong:    {"Pong", func() Message { return new(Pong) }},
-	TypeStreams: {"Streams", func() Message { return new(Streams) }},
-	TypeRetire:  {"Retire", func() Message { return new(Retire) }},
-	TypePrefer:  {"Prefer", func() Message { return new(Prefer) }},
-	TypeSample:  {"Sample", func() Message { return new(Sample) }},
+	TypeHello:    {"Hello", func() Message { return new(Hello) }},
+	TypeJoin:     {"Join", func() Message { return new(Join) }},
+	TypeWelcome:  {"Welcome", func() Message { return new(Welcome) }},
+	TypeRefuse:   {"Refuse", func() Message { return new(Refuse) }},
+	TypePing:     {"Ping", func() Message { return new(Ping) }},
+	TypePong:     {"Pong", func() Message { return new(Pong) }},
+	TypeStreams:  {"Streams", func() Message { return new(Streams) }},
+	TypeRetire:   {"Retire", func() Message { return new(Retire) }},
+	TypePrefer:   {"Prefer", func() Message { return new(Prefer) }},
+	TypeSiblings: {"Siblings", func() Message { return new(Siblings) }},
+	TypeSample:   {"Sample", func() Message { return new(Sample) }},
 
 	TypeManifest:    {"Manifest", func() Message { return new(Manifest) }},
 	TypeEntries:     {"Entries", func() Message { return new(Entries) }},

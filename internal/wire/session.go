@@ -276,6 +276,27 @@ func (*Prefer) Type() Type { return TypePrefer }
 func (m *Prefer) encode(e *encoder) { e.byte(byte(m.Priority)) }
 func (m *Prefer) decode(d *decoder) { m.Priority = d.priority() }
 
+// Siblings tells a client that sends of the sessions that share its path, as the server sees them.
+type Siblings struct {
+	Sessions uint64 // that send from its address with its priority and have more to send, itself too
+	Own, All uint64 // what was delivered of late, by itself and by all of them, bytes/s
+	Turn     uint64 // changes when those that share the line with others shall test at the same time
+}
+
+// Type implements Message.
+func (*Siblings) Type() Type { return TypeSiblings }
+
+func (m *Siblings) encode(e *encoder) {
+	e.uint(m.Sessions)
+	e.uint(m.Own)
+	e.uint(m.All)
+	e.uint(m.Turn)
+}
+
+func (m *Siblings) decode(d *decoder) {
+	m.Sessions, m.Own, m.All, m.Turn = d.uint(), d.uint(), d.uint(), d.uint()
+}
+
 // Sample carries measurements of the side that sends it. SPEC.md lists the names.
 type Sample struct{ Values []Value }
 

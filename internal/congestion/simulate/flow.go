@@ -62,6 +62,9 @@ type flow struct {
 	paused   *Pause  // the present one
 	late     []train // acknowledgements that wait for its end
 
+	member congestion.Member // what the server sees of a session
+	before float64           // packets that it has seen
+
 	delivered float64 // packets
 	dropped   float64 // packets: by a queue, a policer, an AQM
 	unlucky   float64 // packets that were lost by chance

@@ -67,6 +67,7 @@ type world struct {
 	slots   [slots][]train // what is sent in each part of this step
 	result  *Result
 	bin     int
+	told    float64 // when sessions heard of each other
 	could   float64 // bits that the line could carry in this bin
 }
 
@@ -116,12 +117,39 @@ func (w *world) step(now, dt float64) {
 			})
 		}
 	}
+	w.tell(now)
 	w.send(now, dt)
 	l.serve(now + dt)
 	if int(now/Bin.Seconds()) > w.bin {
 		w.count(now)
 	}
 	w.observe(dt)
+}
+
+// tell tells sessions of the same priority of each other, as their server does.
+func (w *world) tell(now float64) {
+	passed := now - w.told
+	if passed < congestion.SiblingsEvery.Seconds() {
+		return
+	}
+	w.told = now
+	for _, p := range []congestion.Priority{congestion.Low, congestion.Normal, congestion.High} {
+		var family []*flow
+		var members []*congestion.Member
+		for _, f := range w.flows {
+			if f.begun && f.Kind == Session && f.Priority == p {
+				f.member.Rate = (f.delivered - f.before) * w.line.mss / passed
+				f.member.Waits = f.sample.Backlog > 0
+				f.before = f.delivered
+				family, members = append(family, f), append(members, &f.member)
+			}
+		}
+		for i, to := range congestion.Tell(seconds(now), members) {
+			if c, ok := family[i].control.(*congestion.Controller); ok && to.Sessions > 0 {
+				c.SetSiblings(to)
+			}
+		}
+	}
 }
 
 // send lets all streams send, spread over the step.

@@ -1,0 +1,139 @@
+package congestion
+
+import "time"
+
+// Siblings is what the server says to a session of all that send from one host to another with the
+// same priority. They share the line as equals, which no session can find out alone: each sees one
+// queue, whoever fills it.
+type Siblings struct {
+	Sessions int     // that have more to send than the line takes, this one too
+	Own, All float64 // what was delivered of late, by this session and by all of them, bytes/s
+	Turn     int     // changes when those that share the line with others shall test at the same time
+}
+
+// Member is a session as its server sees it, among those that send from one host to another in the
+// same direction with the same priority. The zero Member is a new one.
+type Member struct {
+	Rate  float64 // delivered of late, bytes/s
+	Waits bool    // data wait at the sender to be sent
+
+	behind time.Duration // since when it has not taken what it may have
+	rate   float64       // then, bytes/s
+	apart  time.Duration // until when it counts as one that something else limits
+	pause  time.Duration // length of the last such time
+	told   bool          // that it has siblings
+}
+
+const (
+	// SiblingsEvery is the time between two messages of a server about siblings.
+	SiblingsEvery = 500 * time.Millisecond
+	// siblingsFor is how long such a message holds.
+	siblingsFor = 3 * time.Second
+	// turnEvery is the time between two tests that siblings make at the same time. It is longer than
+	// a test, and than what others need to fill a queue again.
+	turnEvery = 4 * time.Second
+	// siblingPart is the part of the way to its equal part of the line that a session goes at once.
+	siblingPart = 0.5
+	// mostRaise bounds what a message makes of a session's rate: the server may be wrong.
+	mostRaise = 2
+
+	// A session that has less than behindPart of its part, and does not get risen more in behindFor, is
+	// limited by something else than its siblings: it keeps what it has, for apartFor at first.
+	behindPart = 0.8
+	risen      = 1.1
+	behindFor  = 3 * time.Second
+	apartFor   = 15 * time.Second
+	mostApart  = 2 * time.Minute
+)
+
+// Tell decides what the server says to the members of a family now: to those that share the line,
+// and once to each that no longer does. Zero Sessions are nothing to say.
+func Tell(now time.Duration, members []*Member) []Siblings {
+	sharing := Siblings{Turn: int(now / turnEvery)}
+	for _, m := range members {
+		if m.shares(now) {
+			sharing.Sessions++
+			sharing.All += m.Rate
+		}
+	}
+	part := sharing.All / float64(sharing.Sessions)
+	say := make([]Siblings, len(members))
+	for i, m := range members {
+		switch {
+		case sharing.Sessions > 1 && m.shares(now):
+			say[i] = sharing
+			say[i].Own, m.told = m.Rate, true
+			m.follow(now, part)
+		case m.told:
+			say[i] = Siblings{Sessions: 1, Own: m.Rate, All: m.Rate, Turn: sharing.Turn}
+			m.told, m.behind = false, 0
+		}
+	}
+	return say
+}
+
+// shares tells whether the session would take more of the line.
+func (m *Member) shares(now time.Duration) bool { return m.Waits && m.Rate > 0 && now >= m.apart }
+
+// follow notes whether the session takes what it may have.
+func (m *Member) follow(now time.Duration, part float64) {
+	switch {
+	case m.Rate >= behindPart*part:
+		m.behind, m.pause = 0, 0
+	case m.behind == 0 || m.Rate > risen*m.rate:
+		m.behind, m.rate = now, m.Rate
+	case now-m.behind >= behindFor:
+		m.pause = min(max(apartFor, 2*m.pause), mostApart)
+		m.behind, m.apart = 0, now+m.pause
+	}
+}
+
+// siblings is what the session was told, and when.
+type siblings struct {
+	Siblings
+	at   time.Duration
+	best float64 // largest All of late, bytes/s
+	turn int     // the last test that the session took part in
+}
+
+// SetSiblings says what sessions between the same two hosts do. The peer may say what it wants: a
+// session never takes more than the queue allows, and gives nothing away on a line that is not full.
+func (c *Controller) SetSiblings(to Siblings) {
+	b := &c.siblings
+	since := c.last.At - b.at
+	b.Siblings, b.at = to, c.last.At
+	b.best = max(to.All, b.best*(1-min(1, since.Seconds()/longHold.Seconds())))
+	if to.Sessions < 2 {
+		b.best = 0
+		return
+	}
+	if c.state != Cruise || to.Own <= 0 || to.All < to.Own || c.line <= 0 {
+		return
+	}
+	goal := min(to.Own+siblingPart*(to.All/float64(to.Sessions)-to.Own), mostRaise*to.Own)
+	by := goal / to.Own
+	switch {
+	case by > 1: // what it may send already counts, and streams may need time for it
+		by = max(1, min(by, goal/c.line))
+	case c.model.usual < c.aim(c.last)/8: // siblings do not take what this one would leave
+		return
+	}
+	c.rate, c.line = c.rate*by, c.line*by
+	for i := range c.model.rates {
+		c.model.rates[i].rate *= by
+	}
+}
+
+// part is the equal part of what the siblings have, bytes/s, for one that knew of a line of this rate.
+func (b *siblings) part(line float64) float64 {
+	return min(b.All/float64(b.Sessions), mostRaise*line)
+}
+
+// crowd tells whether the session has siblings now.
+func (b *siblings) crowd(now time.Duration) bool { return b.Sessions > 1 && now-b.at < siblingsFor }
+
+// whole tells whether the siblings together have all that they had of late. Then nobody else takes the
+// line: the queue is theirs.
+func (b *siblings) whole(now time.Duration) bool {
+	return b.crowd(now) && b.All > takenShare*b.best
+}

@@ -1,0 +1,55 @@
+package server
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// end is an end of a transfer that does nothing.
+type end struct {
+	session.Engine
+	sends bool
+}
+
+func (e end) Sends() bool { return e.sends }
+
+// TestFamilies: sessions share as equals if they have the host, the direction and the priority in
+// common. What comes from a relay, or from this host, may come over any path.
+func TestFamilies(t *testing.T) {
+	s := &Server{sessions: make(map[[16]byte]liveSession)}
+	s.live.Store(&liveSettings{})
+	add := func(from string, sends bool, wish session.Priority, relayed bool) *transferSession {
+		x := &transferSession{request: &request{
+			hello: &wire.Hello{Relayed: relayed}, reservation: &reservation{server: s, from: netip.MustParseAddr(from)},
+		}, engine: end{sends: sends}}
+		x.wanted.Set(wish)
+		x.hello.Session[0] = byte(len(s.sessions))
+		s.sessions[x.hello.Session] = x
+		return x
+	}
+	const host, other = "192.0.2.1", "192.0.2.2"
+	a, b := add(host, false, session.PriorityNormal, false), add(host, false, "", false)
+	low, lower := add(host, false, session.PriorityLow, false), add(host, false, session.PriorityLow, false)
+	get := add(host, true, "", false)
+	far := add(other, false, "", false)
+	add(host, false, "", true)
+	add("127.0.0.1", false, "", false)
+	add("::1", false, "", false)
+	var found [][]*transferSession
+	for _, all := range s.families() {
+		found = append(found, all)
+	}
+	require.Len(t, found, 4)
+	for _, want := range [][]*transferSession{{a, b}, {low, lower}, {get}, {far}} {
+		met := false
+		for _, all := range found {
+			met = met || len(all) == len(want) && all[0].wanted.Get() == want[0].wanted.Get() && all[0].from == want[0].from && all[0].engine == want[0].engine
+		}
+		require.True(t, met)
+	}
+}
