@@ -81,9 +81,7 @@ func (c *committer) stageWhole(
 	if !e.resolveWhole(digest) {
 		return nil
 	}
-	lap.enter(Full)
-	c.waitRoom()
-	lap.enter(Write)
+	c.waitRoom(lap)
 	staged, err := c.target.put(e, data, ranges)
 	if err == nil && c.readback {
 		if err = c.readAgain(staged, e); err != nil {
@@ -98,12 +96,17 @@ func (c *committer) stageWhole(
 }
 
 // waitRoom waits while so many files have no name that more might be too many open files.
-func (c *committer) waitRoom() {
+func (c *committer) waitRoom(lap *lap) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if len(c.staged)+c.naming < c.most {
+		return
+	}
+	lap.enter(Full)
 	for len(c.staged)+c.naming >= c.most && !c.over {
 		c.cond.Wait()
 	}
+	lap.enter(Write)
 }
 
 // commitComplete checks a file of several blocks in the background, if all of it is there.

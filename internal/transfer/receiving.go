@@ -2,6 +2,7 @@ package transfer
 
 import (
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/fxfer/fxfer/internal/blockset"
@@ -39,7 +40,7 @@ type receiving struct {
 	blocks   int64         // -1 while unknown
 	size     int64         // -1 while unknown
 	done     blockset.Set
-	busy     map[int64]inFlight // blocks that streams read and write
+	busy     []inFlight // blocks that streams read and write, at most one for each stream
 	tree     digest.Tree
 	empty    blockset.Set // blocks without data
 	short    int64        // the block of a stream that is not full, or -1
@@ -52,6 +53,7 @@ type receiving struct {
 // inFlight is a block that streams read and write. Two may carry the same block, when a dead stream
 // is not known to be dead yet.
 type inFlight struct {
+	block   int64
 	digest  [32]byte
 	streams int
 }
@@ -175,17 +177,23 @@ func (e *receiving) admit(h *wire.BlockHeader) (admission, error) {
 	if e.done.Has(h.Block) {
 		return hold, nil
 	}
-	c := e.busy[h.Block]
-	switch {
-	case c.streams > 0 && c.digest != h.Digest:
+	switch i := e.busyAtLocked(h.Block); {
+	case i < 0:
+		e.busy = append(e.busy, inFlight{h.Block, h.Digest, 1})
+	case e.busy[i].digest != h.Digest:
 		return refuse, errVersions
-	case c.streams > 0 && h.Whole:
+	case h.Whole:
 		return refuse, nil // the other stream writes all of it, and acknowledges that
-	case e.busy == nil:
-		e.busy = make(map[int64]inFlight)
+	default:
+		e.busy[i].streams++
 	}
-	e.busy[h.Block] = inFlight{h.Digest, c.streams + 1}
 	return want, nil
+}
+
+// busyAtLocked returns where in busy a block is, or -1. This is a slice, because most files have one
+// block, and a map makes room for eight.
+func (e *receiving) busyAtLocked(block int64) int {
+	return slices.IndexFunc(e.busy, func(x inFlight) bool { return x.block == block })
 }
 
 // checkLocked compares a header with what is known of the entry.
@@ -242,10 +250,12 @@ func (e *receiving) leave(block int64) {
 }
 
 func (e *receiving) leaveLocked(block int64) {
-	if c := e.busy[block]; c.streams > 1 {
-		e.busy[block] = inFlight{c.digest, c.streams - 1}
-	} else {
-		delete(e.busy, block)
+	i := e.busyAtLocked(block)
+	if i < 0 {
+		return
+	}
+	if e.busy[i].streams--; e.busy[i].streams == 0 {
+		e.busy = slices.Delete(e.busy, i, i+1)
 	}
 }
 

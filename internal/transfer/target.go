@@ -190,11 +190,14 @@ func (t *target) make(p string, f func() error) error {
 // patient calls f again while a file is busy: an earlier session of the same client may not have
 // seen its end, or an older version of the same file may be about to get its name.
 func (t *target) patient(f func() error) error {
+	err := f()
+	if !errors.Is(err, disk.ErrBusy) {
+		return err
+	}
 	until := t.busyUntil
 	if least := time.Now().Add(busyLeast); least.After(until) {
 		until = least
 	}
-	err := f()
 	for errors.Is(err, disk.ErrBusy) && time.Now().Before(until) && t.ctx.Err() == nil {
 		t.flush()
 		select {
