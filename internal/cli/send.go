@@ -69,6 +69,16 @@ auto begins with low. If the present rate is too slow to end in time, fxfer
 raises it to normal, then to high. With --priority, fxfer never goes below that
 priority. --rate-limit bounds the rate in any case.
 
+With --shard i/n, n processes send one tree, each a part: 0/8 to 7/8 run on one or
+several hosts that see the same files. Each lists the source and takes its part
+by size; all names of a file go together, and a large file is not divided. They
+may run at once, in any order, and again. When all have ended, run the same command
+without --shard. It sends what lacks, also after a shard died or the source
+changed, adds links and devices, sets the times of folders, and does what --delete
+says. The target is then what one command without shards leaves. If files change
+while shards list them, two shards may send one file, or the last command sends
+it; --files-from gives all shards one list.
+
 With --snapshot, URL is a folder of snapshots. Each snapshot is a folder that is
 named after its time. --snapshot alone names it after the present time, or
 resumes the snapshot that was interrupted. --snapshot=2026-11-20T020000Z gives
@@ -88,6 +98,7 @@ is the folder of snapshots.
   fxfer send photos/ fxfer://nas/files/2026        files/2026/...
   fxfer send --delete www/ fxfer://nas/files/www   a mirror; -n only lists
   fxfer send --snapshot /etc/ fxfer://nas/files/etc     files/etc/2026-11-20T020000Z/...
+  fxfer send --shard 0/8 data/ fxfer://nas/files/data   one of 8 parts
   fxfer send --exec 'pg_dump shop' fxfer://nas/files/shop.sql
   fxfer send photos me@nas:backup                  by ssh, ~/backup/photos/...`,
 		SuggestFor: []string{"put", "push", "upload", "cp", "sync"},
@@ -174,6 +185,8 @@ func send(c *cobra.Command, f *transfer.Flags, sources []string, url, named stri
 	}
 	if sources[0] == "-" {
 		switch {
+		case !f.Call.Selection.Shard.All():
+			return exit.Usage("leave --shard out", "a stream is sent whole: there is nothing to divide")
 		case f.List != "":
 			return exit.Usage("leave --files-from out", "a stream is sent whole: there is nothing to select")
 		case f.Exec != "":

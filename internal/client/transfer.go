@@ -7,6 +7,7 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/filter"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/shard"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -59,7 +60,21 @@ type Selection struct {
 	// false. It is asked after the metadata of the file were read. A file that changes later fails,
 	// where it would otherwise be sent again as it is then.
 	Intact func(path string) bool
+	// Shard sends only this part of the files, with the folders above them. Processes that send all
+	// shards may run at any time and in any order. After them, Send without Shard makes the target what
+	// it would be without shards: it sends what changed meanwhile, and everything that is neither a file
+	// nor a folder, sets folders' times, and removes what Target.Delete removes. A shard removes only
+	// what is in the way. The zero Shard is no such part. Get does not take it.
+	Shard Shard
 }
+
+// Shard is one of Count parts of the files; Index counts from 0. Files are divided by their sizes, and
+// the names of one file stay together. Each process lists the source before it sends. If the source
+// changes between these lists, a file may be in two shards or in none of them.
+type Shard = shard.Shard
+
+// ParseShard reads a Shard such as "3/8", the fourth of eight.
+func ParseShard(s string) (Shard, error) { return shard.Parse(s) }
 
 // Target says how the receiver compares and writes.
 type Target struct {
@@ -121,6 +136,9 @@ func (t *Transfer) check() error {
 		return session.Usage("leave one of the two out",
 			"a list of files does not say what else is to stay, so nothing can be removed by it")
 	}
+	if !t.Selection.Shard.All() && t.Target.Snapshot != "" {
+		return session.Usage("send into a folder", "a snapshot is sent by one process, not in shards")
+	}
 	return t.Target.check()
 }
 
@@ -141,6 +159,9 @@ func (t *Transfer) checkStream() error {
 
 // checkGet rejects what cannot be asked of a server.
 func (t *Transfer) checkGet() error {
+	if !t.Selection.Shard.All() {
+		return session.Usage("leave it out", "shards are sent, not got")
+	}
 	if t.Selection.Files != nil {
 		return session.Usage("name each as a source", "a list of files selects what is sent, not what is got")
 	}
@@ -163,6 +184,9 @@ func (t *Transfer) checkGetTo() error {
 }
 
 func (s *Selection) check() error {
+	if err := s.Shard.Check(); err != nil {
+		return session.Usage("shards count from 0", "%w", err)
+	}
 	if _, err := s.filter(); err != nil {
 		return session.Usage("rules are those of gitignore", "%w", err)
 	}
@@ -175,7 +199,7 @@ func (s *Selection) check() error {
 
 // all tells whether the selection leaves nothing out.
 func (s *Selection) all() bool {
-	return len(s.Rules) == 0 && s.MaxSize == 0 && s.NewerThan.IsZero() && !s.OneFileSystem && s.Files == nil
+	return len(s.Rules) == 0 && s.MaxSize == 0 && s.NewerThan.IsZero() && !s.OneFileSystem && s.Files == nil && s.Shard.All()
 }
 
 func (s *Selection) filter() (*filter.Filter, error) {

@@ -16,6 +16,7 @@ import (
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/filter"
+	"github.com/fxfer/fxfer/internal/shard"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -96,6 +97,9 @@ type TreeSource struct {
 	// Intact, unless nil, leaves out each of Paths that is not a regular file, or for which it returns
 	// false after the metadata were read. A file that changes later fails.
 	Intact func(path string) bool
+	Shard  shard.Shard // only the files of this part, and the folders above them
+
+	plan *shard.Plan // of Shard, made by the first Walk
 }
 
 // Absent is something to be sent that is not there.
@@ -115,6 +119,23 @@ func (s *TreeSource) Single() bool {
 
 // Walk implements Source.
 func (s *TreeSource) Walk(
+	ctx context.Context, visit func(Item) error, failed func(string, error),
+) error {
+	if s.Shard.All() {
+		return s.walkAll(ctx, visit, failed)
+	}
+	if s.plan == nil {
+		plan, err := s.planShards(ctx)
+		if err != nil {
+			return err
+		}
+		s.plan = plan
+	}
+	return s.walkAll(ctx, (&lateFolders{visit: visit}).item, failed)
+}
+
+// walkAll is Walk of all shards, as far as the plan does not say who sends what.
+func (s *TreeSource) walkAll(
 	ctx context.Context, visit func(Item) error, failed func(string, error),
 ) error {
 	if s.Paths != nil {
@@ -145,9 +166,10 @@ func (s *TreeSource) walk(
 	ctx context.Context, r *Root, from string, earlier *earlier, hide func(disk.Meta) bool,
 	visit func(Item) error, failed func(string, error),
 ) error {
-	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: true, Foreign: true}
+	planning := !s.Shard.All() && s.plan == nil
+	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: !planning, Foreign: true}
 	opt.Skip = func(m disk.Meta) bool {
-		return s.leavesOut(&m, r.rest(m.Path)) || hide(m)
+		return s.leavesOut(&m, r.rest(m.Path)) || hide(m) || s.plan != nil && s.isElsewhere(&m, r.manifestPath(m.Path))
 	}
 	return r.Tree.Walk(ctx, from, opt, func(m disk.Meta) error {
 		as := r.manifestPath(m.Path)
@@ -223,7 +245,7 @@ func (s *TreeSource) Folders() []string {
 		r := &s.Roots[i]
 		m, err := r.Tree.Stat(r.Path)
 		as := path.Join(r.As, ".")
-		if err == nil && m.Kind == disk.Dir && s.Paths == nil && !slices.Contains(folders, as) {
+		if err == nil && m.Kind == disk.Dir && s.Paths == nil && s.Shard.All() && !slices.Contains(folders, as) {
 			folders = append(folders, as)
 		}
 	}

@@ -23,6 +23,8 @@ type (
 	Transfer = client.Transfer
 	// Selection chooses the entries to transfer.
 	Selection = client.Selection
+	// Shard is a part of the files that several processes send.
+	Shard = client.Shard
 	// Target says how the receiver compares and writes.
 	Target = client.Target
 	// Delta is a way to find what two versions of a file have in common.
@@ -427,6 +429,9 @@ func IsURL(s string) bool { return session.IsURL(s) }
 // ParseRights reads "rw", "ro" or "wo", or some of the names read, write, append and list with "+"
 // between them.
 func ParseRights(s string) (Rights, error) { return identity.ParseRights(s) }
+
+// ParseShard reads a shard such as "3/8", the fourth of eight.
+func ParseShard(s string) (Shard, error) { return client.ParseShard(s) }
 
 // ParseKeep reads a policy such as "daily=7,weekly=4".
 func ParseKeep(s string) (Keep, error) { return snapshot.ParseKeep(s) }

@@ -190,6 +190,72 @@ func TestKubernetes(t *testing.T) {
 	require.NotContains(t, render(t, func(v map[string]any) { v["networkPolicy"].(map[string]any)["enabled"] = false }), "NetworkPolicy")
 }
 
+// The jobs of a tree in shards run the same command in the same pod, the first one with as many
+// shards as it has pods.
+func TestShardJobs(t *testing.T) {
+	jobs := documents(t, read(t, "deploy/kubernetes/shards.yaml"))
+	spec := func(name string) map[string]any { return jobs["Job/"+name]["spec"].(map[string]any) }
+	pod := func(name string) map[string]any {
+		return spec(name)["template"].(map[string]any)["spec"].(map[string]any)
+	}
+	container := func(name string) map[string]any { return pod(name)["containers"].([]any)[0].(map[string]any) }
+	shards, finish := container("fxfer-shards"), container("fxfer-finish")
+	args := shards["args"].([]any)
+	require.Equal(t, []any{"send", "--shard", fmt.Sprintf("$(JOB_COMPLETION_INDEX)/%v", spec("fxfer-shards")["completions"])}, args[:3])
+	require.Equal(t, append([]any{"send"}, args[3:]...), finish["args"])
+	require.Equal(t, "Indexed", spec("fxfer-shards")["completionMode"])
+	require.Equal(t, true, spec("fxfer-finish")["suspend"])
+	delete(shards, "args")
+	delete(finish, "args")
+	require.Equal(t, pod("fxfer-shards"), pod("fxfer-finish"))
+	require.Equal(t, true, pod("fxfer-shards")["securityContext"].(map[string]any)["runAsNonRoot"])
+}
+
+// The script for Slurm submits an array and a job that waits for it, and both run what they should.
+func TestSlurm(t *testing.T) {
+	dir := t.TempDir()
+	stub := func(name, text string) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text), 0o755))
+	}
+	stub("fxfer", `echo "fxfer $*" >>"$LOG"`)
+	stub("sbatch", `
+echo "sbatch $*" >>"$LOG"
+case "$*" in *--array\ 0-2*) ids="0 1 2" ;; *) ids= ;; esac
+while [ "${1#-}" != "$1" ]; do
+    case "$1" in --job-name | --array | --dependency) shift ;; esac
+    shift
+done
+if [ -n "$ids" ]; then
+    for i in $ids; do SLURM_JOB_ID=1 SLURM_ARRAY_TASK_ID=$i SLURM_ARRAY_TASK_COUNT=3 "$@"; done
+    echo "17;cluster"
+else
+    SLURM_JOB_ID=2 "$@"
+    echo 18
+fi
+`)
+	run := func(args ...string) (said, log string, err error) {
+		file := filepath.Join(t.TempDir(), "log")
+		c := exec.Command(filepath.Join(top, "deploy/slurm/send"), args...)
+		c.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"), "LOG="+file)
+		out, err := c.CombinedOutput()
+		text, _ := os.ReadFile(file)
+		return string(out), string(text), err
+	}
+	said, log, err := run("3", "--delete", "a b/", "fxfer://nas/files")
+	require.NoError(t, err, said)
+	require.Equal(t, "shards: job 17, finish: job 18\n", said)
+	flags := "--retry-for 10m --json --delete a b/ fxfer://nas/files\n"
+	require.Contains(t, log, "fxfer send --shard 0/3 "+flags+"fxfer send --shard 1/3 "+flags+"fxfer send --shard 2/3 "+flags)
+	require.Contains(t, log, "--dependency afterany:17 ")
+	require.True(t, strings.HasSuffix(log, "fxfer send "+flags), log)
+	for _, args := range [][]string{nil, {"x", "a", "b"}} {
+		said, log, err = run(args...)
+		require.Error(t, err)
+		require.Contains(t, said, "usage")
+		require.Empty(t, log)
+	}
+}
+
 // The metrics that the Grafana dashboard queries exist.
 func TestGrafana(t *testing.T) {
 	var board struct {

@@ -339,7 +339,7 @@ func TestOrdinaryUser(t *testing.T) {
 	binary := filepath.Join(dir, "trees.test")
 	require.NoError(t, os.WriteFile(binary, self, 0o755))
 	require.NoError(t, os.Chown(dir, nobody, nobody))
-	c := exec.Command(binary, "-test.v", "-test.run=^(TestRsyncAgrees|TestRandomTrees)$",
+	c := exec.Command(binary, "-test.v", "-test.run=^(TestRsyncAgrees|TestRandomTrees|TestShards)$",
 		fmt.Sprintf("-seed=%d", *seed), fmt.Sprintf("-edits=%d", *edits),
 		"-rapid.checks="+flag.Lookup("rapid.checks").Value.String())
 	asNobody(c)

@@ -150,6 +150,8 @@ func (f *Flags) Check(flags *pflag.FlagSet) error {
 		return exit.Usage("add --delete", "--max-delete bounds what --delete removes")
 	case flags.Changed("allow-failed") && f.Call.Target.Snapshot == "":
 		return exit.Usage("add --snapshot, or leave --allow-failed out: without snapshots, all other entries are sent anyway", "--allow-failed needs --snapshot")
+	case !f.Call.Selection.Shard.All() && f.Call.Target.Snapshot != "":
+		return exit.Usage("leave one of the two out", "--snapshot is sent by one process, and --shard by several")
 	case f.Call.Target.DryRun && flags.Changed("manifest"):
 		return exit.Usage("leave one of the two out", "--manifest lists files after a transfer, and --dry-run makes none")
 	case flags.Changed("from0") && f.List == "":

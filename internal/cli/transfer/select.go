@@ -133,6 +133,7 @@ func (f *Flags) addSelection(flags *pflag.FlagSet) {
 func (f *Flags) AddList(flags *pflag.FlagSet) {
 	option.Add(flags, &f.List, "files-from", "file", "", "send only the listed paths below SRC/; - is standard input", option.ParseFile)
 	flags.BoolVar(&f.nul, "from0", false, "paths in that list end with a NUL byte")
+	option.Add(flags, &f.Call.Selection.Shard, "shard", "i/n", "", "send part i of n, counted from 0; finish without this flag", fxfer.ParseShard)
 	option.Add(flags, &f.Exec, "exec", "command", "", "send the output of this command, if it succeeds", parseCommand)
 }
 
