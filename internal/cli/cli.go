@@ -7,7 +7,7 @@
 //   - term: what is written to a terminal, and read from it
 //   - chart: plots on a terminal and on a page
 //   - transfer: a transfer's flags, progress and summary
-//   - backup, files, path, serve: families of verbs
+//   - backup, files, fleet, path, serve: families of verbs
 package cli
 
 import (
@@ -23,6 +23,7 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/backup"
 	"github.com/fxfer/fxfer/internal/cli/exit"
 	"github.com/fxfer/fxfer/internal/cli/files"
+	"github.com/fxfer/fxfer/internal/cli/fleet"
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/path"
 	"github.com/fxfer/fxfer/internal/cli/serve"
@@ -124,7 +125,7 @@ the transfers, for example root for cron.`,
 	root.SetUsageTemplate(option.WrapFlags(root.UsageTemplate()))
 	root.AddCommand(serve.New(version()), newSend(), newGet(), newCopy(), newList(), files.NewStat(), files.NewUsage(), files.NewCat(),
 		files.NewMkdir(), files.NewMove(), files.NewRemove(), newVerify(), backup.New(), backup.NewHistory(),
-		newWatch(), newQueue(), newPartial(), serve.NewRelay(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
+		newWatch(), newQueue(), newPartial(), fleet.New(), serve.NewRelay(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
 		path.NewPlan(), path.NewProbe(), path.NewTune(), path.NewExplain(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
 	option.AddCompletion(root)
 	root.InitDefaultCompletionCmd()

@@ -34,7 +34,7 @@ func (c *Client) Send(ctx context.Context, sources []string, target session.URL,
 	source := &transfer.TreeSource{
 		Filter: selected, OneFileSystem: call.Selection.OneFileSystem,
 		DryRun: call.Target.DryRun, Paths: call.Selection.Files, Intact: call.Selection.Intact,
-		Shard: call.Selection.Shard,
+		Part: call.Selection.Part, Shard: call.Selection.Shard,
 	}
 	defer func() {
 		for _, r := range source.Roots {

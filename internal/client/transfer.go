@@ -60,6 +60,9 @@ type Selection struct {
 	// false. It is asked after the metadata of the file were read. A file that changes later fails,
 	// where it would otherwise be sent again as it is then.
 	Intact func(path string) bool
+	// Part says that Files are a part of the source, as a Shard is. The folders above them are sent,
+	// too, paths that are gone are no failure, and Target.Delete removes only what is in the way.
+	Part bool
 	// Shard sends only this part of the files, with the folders above them. Processes that send all
 	// shards may run at any time and in any order. After them, Send without Shard makes the target what
 	// it would be without shards: it sends what changed meanwhile, and everything that is neither a file
@@ -132,7 +135,7 @@ func (t *Transfer) check() error {
 	if err := t.Selection.check(); err != nil {
 		return err
 	}
-	if t.Target.Delete && t.Selection.Files != nil {
+	if t.Target.Delete && t.Selection.Files != nil && !t.Selection.Part {
 		return session.Usage("leave one of the two out",
 			"a list of files does not say what else is to stay, so nothing can be removed by it")
 	}

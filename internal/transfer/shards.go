@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"encoding/binary"
+	"path"
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/shard"
@@ -42,6 +43,26 @@ func shardKey(as string, ino, names uint64) shard.Key {
 	linked := [9]byte{} // no path is like it: it begins with NUL
 	binary.BigEndian.PutUint64(linked[1:], ino)
 	return keyOf(string(linked[:]))
+}
+
+// visitAbove visits the folders above a path of a part that were not visited yet. They are in seen
+// with a slash at the end: they are visited without what is in them.
+func (s *TreeSource) visitAbove(r *Root, p string, seen listed, visit func(Item) error) error {
+	above := path.Dir(p)
+	if p == r.Path || seen.has(above+"/") {
+		return nil
+	}
+	if err := s.visitAbove(r, above, seen, visit); err != nil {
+		return err
+	}
+	seen.add(above + "/")
+	m, err := r.Tree.StatXattrs(above)
+	if err != nil || m.Kind != disk.Dir {
+		return nil //nolint:nilerr // what is in it is gone as well
+	}
+	item := r.item(m, r.manifestPath(above))
+	item.Entry.Mode |= 0o700 // others still put files into it
+	return visit(item)
 }
 
 // lateFolders passes the items of a shard on. A folder comes only with the first file in it, and its

@@ -91,13 +91,17 @@ type TreeSource struct {
 	Roots         []Root
 	Filter        *filter.Filter // of paths below each root; nil for all
 	OneFileSystem bool
+	ListOnly      bool                     // nothing is sent, so items lack extended attributes
 	DryRun        bool                     // nothing is made, so joined folders come once
 	Absent        []Absent                 // further roots, which are not there
 	Paths         iter.Seq2[string, error] // only these below the one root; nil for all
 	// Intact, unless nil, leaves out each of Paths that is not a regular file, or for which it returns
 	// false after the metadata were read. A file that changes later fails.
 	Intact func(path string) bool
-	Shard  shard.Shard // only the files of this part, and the folders above them
+	// Part says that Paths are a part of what is sent, like a Shard: the folders above them come, too,
+	// and paths that are gone are no failure.
+	Part  bool
+	Shard shard.Shard // only the files of this part, and the folders above them
 
 	plan *shard.Plan // of Shard, made by the first Walk
 }
@@ -167,7 +171,7 @@ func (s *TreeSource) walk(
 	visit func(Item) error, failed func(string, error),
 ) error {
 	planning := !s.Shard.All() && s.plan == nil
-	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: !planning, Foreign: true}
+	opt := disk.WalkOptions{OneFileSystem: s.OneFileSystem, Xattrs: !planning && !s.ListOnly, Foreign: true}
 	opt.Skip = func(m disk.Meta) bool {
 		return s.leavesOut(&m, r.rest(m.Path)) || hide(m) || s.plan != nil && s.isElsewhere(&m, r.manifestPath(m.Path))
 	}
@@ -223,9 +227,16 @@ func (s *TreeSource) walkPaths(
 		hide := func(m disk.Meta) bool {
 			return visited.has(m.Path) || s.Intact != nil && (m.Kind != disk.File || !s.Intact(p))
 		}
+		if s.Part {
+			if err := s.visitAbove(r, from, visited, visit); err != nil {
+				return err
+			}
+		}
 		err := s.walk(ctx, r, from, nil, hide, visit, failed)
 		if visited.add(from); isMissing(err) && ctx.Err() == nil {
-			failed(p, err)
+			if !s.Part {
+				failed(p, err)
+			}
 		} else if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package fxfer
 
 import (
+	"context"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/client"
@@ -23,6 +24,8 @@ type (
 	Transfer = client.Transfer
 	// Selection chooses the entries to transfer.
 	Selection = client.Selection
+	// SourceFile is a regular file of a source.
+	SourceFile = client.SourceFile
 	// Shard is a part of the files that several processes send.
 	Shard = client.Shard
 	// Target says how the receiver compares and writes.
@@ -429,6 +432,12 @@ func IsURL(s string) bool { return session.IsURL(s) }
 // ParseRights reads "rw", "ro" or "wo", or some of the names read, write, append and list with "+"
 // between them.
 func ParseRights(s string) (Rights, error) { return identity.ParseRights(s) }
+
+// ListSource calls visit for each regular file of a source, as Send would list it. It leaves out what
+// cannot be listed: Send reports that. It returns visit's error.
+func ListSource(ctx context.Context, source string, selection Selection, visit func(SourceFile) error) error {
+	return client.ListSource(ctx, source, selection, visit)
+}
 
 // ParseShard reads a shard such as "3/8", the fourth of eight.
 func ParseShard(s string) (Shard, error) { return client.ParseShard(s) }

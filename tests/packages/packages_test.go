@@ -125,7 +125,7 @@ func render(t *testing.T, change func(values map[string]any)) string {
 	change(values)
 	all := template.New("")
 	all.Funcs(functions(all)).Option("missingkey=zero")
-	for _, name := range []string{"_helpers.tpl", "server.yaml", "backups.yaml"} {
+	for _, name := range []string{"_helpers.tpl", "server.yaml", "backups.yaml", "workers.yaml"} {
 		_, err := all.New(name).Parse(read(t, chart+"/templates/"+name))
 		require.NoError(t, err)
 	}
@@ -133,7 +133,7 @@ func render(t *testing.T, change func(values map[string]any)) string {
 		"Values": values, "Release": map[string]any{"Name": "fxfer", "Service": "Helm"}, "Chart": map[string]any{"AppVersion": about["appVersion"]},
 	}
 	var b strings.Builder
-	for _, name := range []string{"server.yaml", "backups.yaml"} {
+	for _, name := range []string{"server.yaml", "backups.yaml", "workers.yaml"} {
 		require.NoError(t, all.ExecuteTemplate(&b, name, data))
 		b.WriteString("\n")
 	}
@@ -184,6 +184,12 @@ func TestKubernetes(t *testing.T) {
 	}
 	same("spec", "selector")
 	require.NotContains(t, render(t, func(map[string]any) {}), "fxfer-tls")
+	workers := documents(t, render(t, func(v map[string]any) { v["workers"].(map[string]any)["replicas"] = 3 }))
+	worker := pod(workers["Deployment/fxfer-workers"], "spec", "template", "spec")
+	require.Equal(t, true, pod(worker, "securityContext")["runAsNonRoot"])
+	container := worker["containers"].([]any)[0].(map[string]any)
+	require.Equal(t, "[fleet worker --controller fleet:7435 --credentials /etc/fxfer-fleet/credentials.json --name $(POD_NAME) --read /data]", fmt.Sprint(container["args"]))
+	require.Equal(t, "map[memory:1Gi]", fmt.Sprint(pod(container, "resources")["limits"]))
 	secret := documents(t, render(t, func(v map[string]any) { v["tlsSecret"] = "nas" }))
 	require.Contains(t, fmt.Sprint(pod(secret["StatefulSet/fxfer"], "spec", "template", "spec")["volumes"]), "secretName:nas")
 	require.NotContains(t, render(t, func(v map[string]any) { v["server"].(map[string]any)["enabled"] = false }), "StatefulSet")

@@ -1,0 +1,213 @@
+// Package fleet contains the commands that send one tree with many hosts.
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
+	"github.com/fxfer/fxfer/internal/fleet"
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+const defaultPort = "7435"
+
+// New returns the commands.
+func New() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "fleet",
+		Short: "Send one tree with many hosts",
+		Long: `A fleet sends one tree with many hosts that see the same files. A controller keeps
+the jobs. Workers take shards of about 32 GB or 20,000 files, and send them with
+their own keys:
+
+  1. on one host:    fxfer fleet start
+  2. on each host:   fxfer fleet worker --controller HOST --read /data
+  3. anywhere:       fxfer fleet submit --controller HOST /data/ fxfer://nas/files
+
+Copy credentials.json from the controller's folder to workers and to those who
+submit. Whoever has it can submit jobs. A worker sends only what is in the folders
+of --read, and only to servers that know its key.
+
+Controller and workers may die and come back at any time: a shard whose worker is
+gone goes to another one. The last task of a job does what "fxfer send" does, so
+the target is then what one command leaves.`,
+		Args: cobra.NoArgs,
+	}
+	c.AddCommand(newStart(), newWorker(), newSubmit(), newStatus())
+	return c
+}
+
+func newStart() *cobra.Command {
+	var listen string
+	lease := fleet.DefaultLease
+	c := &cobra.Command{
+		Use:   "start",
+		Short: "Run the controller of a fleet",
+		Long: `Start runs the controller until SIGTERM or Ctrl-C. The first time, it makes keys in
+the folder "fleet" in FXFER_HOME, beside the store of its jobs. Connections are
+encrypted. Members prove that they have a key, and the controller that it has the
+certificate in their credentials.`,
+		Args:    cobra.NoArgs,
+		PreRunE: func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			dir, err := folder()
+			if err != nil {
+				return err
+			}
+			ctx, stop := exit.Interruptible(c.Context())
+			defer stop()
+			x := fleet.Controller{Dir: dir, Listen: listen, Lease: lease, Log: logTo(c), Ready: func(address string) {
+				fmt.Fprintf(c.ErrOrStderr(), "fxfer: credentials in %s\nfxfer: listening on %s\n", fleet.CredentialsFile(dir), address)
+			}}
+			if err := x.Run(ctx); err != nil {
+				return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("controller: %w", err)}
+			}
+			return nil
+		},
+	}
+	option.Add(c.Flags(), &listen, "listen", "address", ":"+defaultPort, "address for workers and submitters", parseAddress)
+	option.Add(c.Flags(), &lease, "lease", "time", "30s", "a worker may be silent for this long", parseLease)
+	option.AddSettings(c)
+	return c
+}
+
+func parseAddress(s string) (string, error) {
+	_, port, err := net.SplitHostPort(s)
+	if err == nil && port == "" {
+		err = fmt.Errorf("%q has no port", s)
+	}
+	return s, err
+}
+
+func parseLease(s string) (time.Duration, error) {
+	d, err := units.ParseTime(s)
+	if err == nil && d < time.Second {
+		err = fmt.Errorf("%s is less than a second", s)
+	}
+	return d, err
+}
+
+// folder is where this host has what is the fleet's.
+func folder() (string, error) {
+	home, err := identity.Home()
+	if err != nil {
+		return "", &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+	}
+	return filepath.Join(home, "fleet"), nil
+}
+
+func logTo(c *cobra.Command) *slog.Logger {
+	return slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
+}
+
+// member holds the flags by which members find their controller.
+type member struct{ controller, credentials string }
+
+func (m *member) add(c *cobra.Command) {
+	option.Add(c.Flags(), &m.controller, "controller", "address", "localhost:"+defaultPort, "host, or host:port, of the controller", parseController)
+	option.Add(c.Flags(), &m.credentials, "credentials", "file", "", "credentials; without it fleet/credentials.json in FXFER_HOME", option.ParseFile)
+	option.AddSettings(c)
+	c.PreRunE = func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) }
+}
+
+func parseController(s string) (string, error) {
+	if !strings.Contains(s, ":") {
+		s += ":" + defaultPort
+	}
+	return parseAddress(s)
+}
+
+func (m *member) load() (*fleet.Credentials, error) {
+	file := m.credentials
+	if file == "" {
+		dir, err := folder()
+		if err != nil {
+			return nil, err
+		}
+		file = fleet.CredentialsFile(dir)
+	}
+	keys, err := fleet.LoadCredentials(file)
+	if err != nil {
+		return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}, "copy the file from the controller, and name it with --credentials")
+	}
+	return keys, nil
+}
+
+// connect connects to the controller for a short time.
+func (m *member) connect(ctx context.Context) (*fleet.Member, error) {
+	keys, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	x, err := fleet.Connect(ctx, m.controller, keys)
+	if err != nil {
+		return nil, &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
+	}
+	return x, nil
+}
+
+func newWorker() *cobra.Command {
+	var m member
+	var name string
+	var read []string
+	var opt fxfer.Options
+	c := &cobra.Command{
+		Use:   "worker",
+		Short: "Send shards of a fleet's jobs",
+		Long: `Worker takes one task after the other until SIGTERM or Ctrl-C. It connects to
+servers with the key in FXFER_HOME, so each server has to know this key, and this
+host has to know the server: run "fxfer ls" with an invitation first.
+
+Name each folder that jobs may be about with --read. Symbolic links that lead out
+of these folders are sent as links, and jobs about them fail.`,
+		Example: `  fxfer fleet worker --controller head --read /data --read /scratch`,
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if len(read) == 0 {
+				return exit.Usage("for example: --read /data", "the worker may read no folder")
+			}
+			keys, err := m.load()
+			if err != nil {
+				return err
+			}
+			if name == "" {
+				host, _ := os.Hostname()
+				name = fmt.Sprintf("%s-%d", host, os.Getpid())
+			}
+			log := logTo(c)
+			opt.RetryFor = 10 * time.Minute
+			opt.Notice = func(text string) { log.Info(text) }
+			client, err := fxfer.NewClient(opt)
+			if err != nil {
+				return err
+			}
+			ctx, stop := exit.Interruptible(c.Context())
+			defer stop()
+			w := fleet.Worker{Address: m.controller, Credentials: keys, Name: name, Read: read, Client: client, Log: log}
+			log.Info("working", "name", name, "controller", m.controller)
+			if err := w.Run(ctx); err != nil {
+				return &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
+			}
+			return nil
+		},
+	}
+	option.AddList(c.Flags(), &read, "read", "dir", "a folder that jobs may be about; repeatable", filepath.Abs)
+	option.Add(c.Flags(), &name, "name", "name", "", "name in status; without it host and process", parseName)
+	option.Add(c.Flags(), &opt.RateLimit, "rate-limit", "rate", "none", "limit the rate, such as 200mbit or 20MB/s", option.ParseLimit)
+	m.add(c)
+	return c
+}
+
+func parseName(s string) (string, error) { return s, nil }

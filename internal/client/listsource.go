@@ -1,0 +1,40 @@
+package client
+
+import (
+	"context"
+
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/wire"
+)
+
+// SourceFile is a regular file of a source.
+type SourceFile struct {
+	Path  string // below the source
+	Size  int64  // bytes
+	Inode uint64 // of all its names; 0 if unknown
+	Names uint64 // how many names (hard links) it has
+}
+
+// ListSource calls visit for each regular file of a source, as Send would list it. It leaves out what
+// cannot be listed: Send reports that. It returns visit's error.
+func ListSource(ctx context.Context, source string, selection Selection, visit func(SourceFile) error) error {
+	selected, err := selection.filter()
+	if err != nil {
+		return session.Usage("rules are those of gitignore", "%w", err)
+	}
+	root, err := openSource(source)
+	if err != nil {
+		return &session.Error{Kind: session.KindLocalDisk, Err: err}
+	}
+	defer root.Tree.Close()
+	root.As = "" // paths begin below it
+	tree := &transfer.TreeSource{Roots: []transfer.Root{root}, Filter: selected, OneFileSystem: selection.OneFileSystem, ListOnly: true}
+	return tree.Walk(ctx, func(item transfer.Item) error {
+		x := &item.Entry
+		if x.Kind != wire.File {
+			return nil
+		}
+		return visit(SourceFile{Path: x.Path, Size: x.Size, Inode: x.Ino, Names: item.Names})
+	}, func(string, error) {})
+}

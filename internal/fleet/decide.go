@@ -1,0 +1,103 @@
+package fleet
+
+import "time"
+
+// tally is what the records say about a job.
+type tally struct {
+	list, finish *Record           // nil without
+	shards       map[string]*ended // by list
+}
+
+// ended are the shards of a list that have ended.
+type ended struct {
+	dead  map[int]bool // of each
+	count int          // of dead ones
+}
+
+// add takes a record.
+func (t *tally) add(list string, number int, kind Kind, r *Record) {
+	switch {
+	case kind == List:
+		t.list = r
+	case kind == Finish:
+		t.finish = r
+	case r.Outcome == Ready || r.Outcome == Dead:
+		if t.shards == nil {
+			t.shards = make(map[string]*ended)
+		}
+		if t.shards[list] == nil {
+			t.shards[list] = &ended{dead: make(map[int]bool)}
+		}
+		t.shards[list].add(number, r.Outcome == Dead)
+	}
+}
+
+// add takes the end of a shard, which may have ended before: another worker had it, too.
+func (e *ended) add(number int, dead bool) {
+	if e.dead[number] {
+		e.count--
+	}
+	e.dead[number] = dead
+	if dead {
+		e.count++
+	}
+}
+
+// next decides what follows in a job. It returns the job as it is then, and a task to publish before
+// that, or nil.
+func next(j Job, t *tally, now time.Time) (Job, *Task) {
+	task := func(k Kind) *Task { return &Task{Version: Version, Job: j.ID, Kind: k} }
+	switch j.State {
+	case New:
+		j.State = Listing
+		return j, task(List)
+	case Listing:
+		switch {
+		case t.list == nil:
+		case t.list.Outcome == Dead:
+			return j.end(Failed, t.list.Reason, now), nil
+		case t.list.Outcome == Ready:
+			j.State, j.List = Sending, t.list.List
+			j.Shards, j.Files, j.Bytes = t.list.Shards, t.list.Files, t.list.Bytes
+			return next(j, t, now)
+		}
+	case Sending:
+		if e := t.shards[j.List]; e != nil {
+			j.Done, j.Dead = len(e.dead)-e.count, e.count
+		}
+		if j.Done+j.Dead >= j.Shards {
+			j.State = Finishing
+			return j, task(Finish)
+		}
+	case Finishing:
+		switch {
+		case t.finish == nil:
+		case t.finish.Outcome == Dead:
+			return j.end(Failed, t.finish.Reason, now), nil
+		case t.finish.Outcome == Ready:
+			return j.end(Done, "", now), nil
+		}
+	case Done, Failed:
+	}
+	return j, nil
+}
+
+// end returns the job as it ends.
+func (j Job) end(s State, reason string, now time.Time) Job {
+	j.State, j.Reason, j.Ended = s, reason, &now
+	return j
+}
+
+// wanted reports whether a task is still of use to its job. A task is published before the job is in
+// the state that it belongs to.
+func wanted(t *Task, j *Job) bool {
+	switch t.Kind {
+	case List:
+		return j.State == New || j.State == Listing
+	case Send:
+		return j.State == Listing || j.State == Sending && j.List == t.List
+	case Finish:
+		return j.State == Sending || j.State == Finishing
+	}
+	return false
+}

@@ -1,0 +1,247 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+var now = time.Date(2026, 11, 20, 2, 0, 0, 0, time.UTC)
+
+func TestNext(t *testing.T) {
+	t.Parallel()
+	shards := func(list string, dead ...bool) *tally {
+		all := new(tally)
+		for i, d := range dead {
+			outcome := Ready
+			if d {
+				outcome = Dead
+			}
+			all.add(list, i, Send, &Record{Outcome: outcome})
+		}
+		return all
+	}
+	listed := shards("7-1", false)
+	listed.list = &Record{Outcome: Ready, List: "7-1", Shards: 1, Files: 5, Bytes: 50}
+	for name, c := range map[string]struct {
+		job   Job
+		tally *tally
+		state State
+		task  Kind
+	}{
+		"new":                        {Job{State: New}, new(tally), Listing, List},
+		"listing":                    {Job{State: Listing}, new(tally), Listing, ""},
+		"the list runs":              {Job{State: Listing}, &tally{list: &Record{Outcome: Running}}, Listing, ""},
+		"the list is dead":           {Job{State: Listing}, &tally{list: &Record{Outcome: Dead, Reason: "why"}}, Failed, ""},
+		"listed":                     {Job{State: Listing}, &tally{list: &Record{Outcome: Ready, List: "7-1", Shards: 2}}, Sending, ""},
+		"listed, and all was sent":   {Job{State: Listing}, listed, Finishing, Finish},
+		"an empty list":              {Job{State: Listing}, &tally{list: &Record{Outcome: Ready, List: "7-1"}}, Finishing, Finish},
+		"one of two":                 {Job{State: Sending, List: "7-1", Shards: 2}, shards("7-1", false), Sending, ""},
+		"two of two":                 {Job{State: Sending, List: "7-1", Shards: 2}, shards("7-1", false, false), Finishing, Finish},
+		"one is dead":                {Job{State: Sending, List: "7-1", Shards: 2}, shards("7-1", false, true), Finishing, Finish},
+		"shards of another list":     {Job{State: Sending, List: "7-2", Shards: 2}, shards("7-1", false, false), Sending, ""},
+		"finishing":                  {Job{State: Finishing}, new(tally), Finishing, ""},
+		"the last task waits":        {Job{State: Finishing}, &tally{finish: &Record{Outcome: Waiting}}, Finishing, ""},
+		"finished":                   {Job{State: Finishing}, &tally{finish: &Record{Outcome: Ready}}, Done, ""},
+		"the last task is dead":      {Job{State: Finishing}, &tally{finish: &Record{Outcome: Dead, Reason: "why"}}, Failed, ""},
+		"done stays done":            {Job{State: Done}, &tally{finish: &Record{Outcome: Dead}}, Done, ""},
+		"failed stays failed":        {Job{State: Failed}, &tally{finish: &Record{Outcome: Ready}}, Failed, ""},
+		"a state of another version": {Job{State: "paused"}, listed, "paused", ""},
+	} {
+		after, task := next(c.job, c.tally, now)
+		require.Equal(t, c.state, after.State, name)
+		if task == nil {
+			task = &Task{}
+		}
+		require.Equal(t, c.task, task.Kind, name)
+		require.Equal(t, after.State.Ended() && !c.job.State.Ended(), after.Ended != nil, name)
+		if after.State == Failed && c.job.State != Failed {
+			require.Equal(t, "why", after.Reason, name)
+		}
+	}
+}
+
+// A shard may end more than once, also in different ways.
+func TestTally(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		var all tally
+		want := map[int]bool{}
+		for range rapid.IntRange(1, 50).Draw(t, "ends") {
+			n, outcome := rapid.IntRange(0, 5).Draw(t, "shard"), rapid.SampledFrom([]Outcome{Ready, Dead, Running, Waiting}).Draw(t, "outcome")
+			all.add("l", n, Send, &Record{Outcome: outcome})
+			if outcome == Ready || outcome == Dead {
+				want[n] = outcome == Dead
+			}
+		}
+		after, _ := next(Job{State: Sending, List: "l", Shards: 6}, &all, now)
+		dead := 0
+		for d := range maps.Values(want) {
+			if d {
+				dead++
+			}
+		}
+		require.Equal(t, len(want)-dead, after.Done)
+		require.Equal(t, dead, after.Dead)
+		require.Equal(t, len(want) == 6, after.State == Finishing)
+	})
+}
+
+// A task is of use from before its job says so until it is over.
+func TestWanted(t *testing.T) {
+	t.Parallel()
+	for kind, states := range map[Kind][]State{
+		List: {New, Listing}, Send: {Listing, Sending}, Finish: {Sending, Finishing}, "other": nil,
+	} {
+		for _, s := range []State{New, Listing, Sending, Finishing, Done, Failed} {
+			expected := slices.Contains(states, s)
+			require.Equal(t, expected, wanted(&Task{Kind: kind}, &Job{State: s}), "%s in %s", kind, s)
+		}
+	}
+	require.False(t, wanted(&Task{Kind: Send, List: "7-1"}, &Job{State: Sending, List: "7-2"}))
+}
+
+// Each file is in one shard, under one of its names, and no shard is too large.
+func TestLister(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
+		var all []fxfer.SourceFile
+		sizes, total := map[string]int64{}, int64(0)
+		inodes := rapid.IntRange(0, 200).Draw(t, "files")
+		for i := range inodes {
+			names, size := 1+uint64(max(0, rng.IntN(6)-3)), rng.Int64N(1000)
+			total += size
+			for n := range names {
+				f := fxfer.SourceFile{Path: fmt.Sprintf("%d/%d", i, n), Size: size, Inode: uint64(i + 1), Names: names}
+				all = append(all, f)
+				sizes["p/"+f.Path] = size
+			}
+		}
+		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		files := map[string]int{}
+		l := lister{cutter: cutter{maxBytes: 3000, maxFiles: 7}, prefix: "p/", linked: map[uint64]uint64{}}
+		l.put = func(number int, list []byte) error {
+			var bytes, n int64
+			for path, err := range paths(list) {
+				require.NoError(t, err)
+				bytes += sizes[path]
+				n++
+				inode, _, _ := strings.Cut(strings.TrimPrefix(path, "p/"), "/")
+				files[inode]++
+			}
+			require.LessOrEqual(t, n, int64(7))
+			require.True(t, bytes <= 3000 || n == 1)
+			require.Equal(t, l.shards, number)
+			return nil
+		}
+		for _, f := range all {
+			require.NoError(t, l.file(f))
+		}
+		require.NoError(t, l.flush())
+		require.Len(t, files, inodes)
+		for inode, n := range files {
+			require.Equal(t, 1, n, inode)
+		}
+		require.EqualValues(t, inodes, l.total)
+		require.Equal(t, total, l.totalBytes)
+		require.Empty(t, l.linked)
+	})
+	for _, err := range paths([]byte("cut off")) {
+		require.Error(t, err)
+	}
+}
+
+// Keys of tasks lead back to them.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	for _, task := range []Task{{Job: "a-b", Kind: List}, {Job: "a-b", Kind: Finish}, {Job: "a-b", Kind: Send, List: "12-3", Number: 45}} {
+		job, list, number, kind := split(task.key())
+		found := Task{Job: job, List: list, Number: number, Kind: kind}
+		require.Equal(t, task, found)
+		require.Equal(t, "fxfer.v1.task."+task.key(), task.subject())
+	}
+	for _, key := range []string{"", "a", "a.b.c", "a.b.1.2"} {
+		job, _, _, _ := split(key)
+		require.Empty(t, job, key)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	good := Job{Version: Version, Source: "/data/", URL: "fxfer://nas/files/x"}
+	require.NoError(t, good.Check())
+	for name, change := range map[string]func(*Job){
+		"version":  func(j *Job) { j.Version = 2 },
+		"relative": func(j *Job) { j.Source = "data" },
+		"no URL":   func(j *Job) { j.URL = "http://nas" },
+		"no share": func(j *Job) { j.URL = "fxfer://nas" },
+		"a token": func(j *Job) {
+			j.URL = "fxfer://TOKENTOKENTOKENTOKENTOKE:FK82h9b2y7KV2pD2Qb6zphlanxwu_BxcydztaeB8tuM@nas/files"
+		},
+		"shards": func(j *Job) { j.Options.ShardFiles = -1 },
+	} {
+		j := good
+		change(&j)
+		require.Error(t, j.Check(), name)
+	}
+}
+
+// Keys are made once, and only their owner may read them.
+func TestCredentials(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	made, cert, err := controllerKeys(dir)
+	require.NoError(t, err)
+	again, same, err := controllerKeys(dir)
+	require.NoError(t, err)
+	require.Equal(t, made, again)
+	require.Equal(t, cert.Certificate, same.Certificate)
+	for _, name := range []string{"credentials.json", "controller.key"} {
+		info, err := os.Stat(filepath.Join(dir, name))
+		require.NoError(t, err)
+		if filepath.Separator == '/' {
+			require.EqualValues(t, 0o600, info.Mode().Perm(), name)
+		}
+	}
+	text, err := os.ReadFile(CredentialsFile(dir))
+	require.NoError(t, err)
+	require.NotContains(t, string(text), "PRIVATE")
+	for _, bad := range []string{"", "{}", `{"version":2}`, `{"version":1,"certificate":"x","seed":"SU"}`, strings.Replace(string(text), `"seed": "SU`, `"seed": "XX`, 1)} {
+		require.NoError(t, os.WriteFile(CredentialsFile(dir), []byte(bad), 0o600))
+		_, err := LoadCredentials(CredentialsFile(dir))
+		require.Error(t, err, bad)
+		_, _, err = controllerKeys(dir)
+		require.Error(t, err, "a damaged file is not replaced")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, v := range []any{Job{Version: 1}, Task{Version: 1}, Record{Version: 1}, DeadTask{Version: 1}, Credentials{Version: 1}} {
+		text, err := json.Marshal(v)
+		require.NoError(f, err)
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if j, err := decode[Job](text); err == nil && j.Check() == nil {
+			require.True(t, filepath.IsAbs(j.Source))
+			dir, prefix := base(j.Source)
+			require.True(t, strings.HasSuffix(dir, "/"), "%q %q", dir, prefix)
+		}
+		if task, err := decode[Task](text); err == nil {
+			_ = task.subject()
+		}
+	})
+}

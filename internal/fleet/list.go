@@ -1,0 +1,132 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+const (
+	// shardBytes and shardFiles are what a shard has at most: some minutes of a fast line, or of a disk
+	// with many small files.
+	shardBytes = 32e9
+	shardFiles = 20_000
+)
+
+// cutter decides where a list is cut into shards.
+type cutter struct {
+	maxBytes, maxFiles int64
+	bytes, files       int64 // of the present shard
+}
+
+// next takes a file. It reports whether a new shard begins with it.
+func (c *cutter) next(size int64) (cut bool) {
+	if cut = c.files > 0 && (c.bytes+size > c.maxBytes || c.files == c.maxFiles); cut {
+		c.bytes, c.files = 0, 0
+	}
+	c.bytes += size
+	c.files++
+	return cut
+}
+
+// lister cuts a source into shards.
+type lister struct {
+	cutter
+	prefix            string                              // of all paths, see base
+	put               func(number int, list []byte) error // takes the paths of a shard, each with NUL at its end
+	linked            map[uint64]uint64                   // by inode: names of listed files that were not met yet
+	list              bytes.Buffer
+	shards            int
+	total, totalBytes int64
+}
+
+// base returns the folder that the paths of a source are relative to, and what they begin with. With a
+// slash at its end, a source stands for what is in it.
+func base(source string) (dir, prefix string) {
+	if strings.HasSuffix(source, "/") {
+		return source, ""
+	}
+	return strings.TrimSuffix(filepath.Dir(source), "/") + "/", filepath.Base(source) + "/"
+}
+
+// file takes a file. Only one name of each file is listed: the last task makes the others.
+func (l *lister) file(f fxfer.SourceFile) error {
+	if f.Path == "." { // the source is one file, which the last task sends
+		return nil
+	}
+	if f.Names > 1 && f.Inode != 0 {
+		if left, met := l.linked[f.Inode]; met {
+			if left--; left == 0 {
+				delete(l.linked, f.Inode)
+			} else {
+				l.linked[f.Inode] = left
+			}
+			return nil
+		}
+		l.linked[f.Inode] = f.Names - 1
+	}
+	if l.next(f.Size) {
+		if err := l.flush(); err != nil {
+			return err
+		}
+	}
+	l.total++
+	l.totalBytes += f.Size
+	l.list.WriteString(l.prefix)
+	l.list.WriteString(f.Path)
+	l.list.WriteByte(0)
+	return nil
+}
+
+// flush hands over the present shard, if there is one.
+func (l *lister) flush() error {
+	if l.list.Len() == 0 {
+		return nil
+	}
+	err := l.put(l.shards, l.list.Bytes())
+	l.shards++
+	l.list.Reset()
+	return err
+}
+
+// run lists a job's source.
+func (l *lister) run(ctx context.Context, j *Job) error {
+	_, l.prefix = base(j.Source)
+	l.linked = make(map[uint64]uint64)
+	l.maxBytes, l.maxFiles = shardBytes, shardFiles
+	if n := j.Options.ShardBytes; n > 0 {
+		l.maxBytes = n
+	}
+	if n := j.Options.ShardFiles; n > 0 {
+		l.maxFiles = n
+	}
+	if err := fxfer.ListSource(ctx, j.Source, j.Options.selection(), l.file); err != nil {
+		return err
+	}
+	return l.flush()
+}
+
+func (o *Options) selection() fxfer.Selection {
+	return fxfer.Selection{Rules: o.Rules, OneFileSystem: o.OneFileSystem}
+}
+
+// paths reads the list of a shard.
+func paths(list []byte) func(yield func(string, error) bool) {
+	return func(yield func(string, error) bool) {
+		for len(list) > 0 {
+			path, rest, ok := bytes.Cut(list, []byte{0})
+			if !ok {
+				yield("", fmt.Errorf("the list of a shard is cut off"))
+				return
+			}
+			if !yield(string(path), nil) {
+				return
+			}
+			list = rest
+		}
+	}
+}

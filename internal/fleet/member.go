@@ -1,0 +1,143 @@
+package fleet
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// connect connects to a controller. The connection comes back by itself after it was lost.
+func connect(address string, c *Credentials, name string, more ...nats.Option) (*nats.Conn, error) {
+	public, sign, err := c.key()
+	if err != nil {
+		return nil, err
+	}
+	config, err := c.tls()
+	if err != nil {
+		return nil, err
+	}
+	options := append([]nats.Option{
+		nats.Name(name), nats.Nkey(public, sign), nats.MaxReconnects(-1), nats.ReconnectWait(500 * time.Millisecond),
+		nats.PingInterval(20 * time.Second), nats.Timeout(10 * time.Second),
+	}, more...)
+	if address == "" { // within a process
+		return nats.Connect("", options...)
+	}
+	return nats.Connect("tls://"+address, append(options, nats.Secure(config))...)
+}
+
+// Member asks a fleet about its jobs, and submits them.
+type Member struct {
+	conn    *nats.Conn
+	jobs    jetstream.KeyValue
+	records jetstream.KeyValue
+	dead    jetstream.KeyValue
+}
+
+// Connect connects to the controller at an address. The caller closes the Member.
+func Connect(ctx context.Context, address string, c *Credentials) (*Member, error) {
+	conn, err := connect(address, c, "member")
+	if err != nil {
+		return nil, fmt.Errorf("controller %s: %w", address, err)
+	}
+	m := &Member{conn: conn}
+	js, err := jetstream.New(conn)
+	for bucket, kv := range map[string]*jetstream.KeyValue{jobBucket: &m.jobs, recordBucket: &m.records, deadBucket: &m.dead} {
+		if err == nil {
+			*kv, err = js.KeyValue(ctx, bucket)
+		}
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("controller %s: %w", address, err)
+	}
+	return m, nil
+}
+
+// Close ends the connection.
+func (m *Member) Close() { m.conn.Close() }
+
+// Submit adds a job, which is durable when Submit returns. It returns its ID.
+func (m *Member) Submit(ctx context.Context, source, url string, opt Options) (id string, err error) {
+	now := time.Now().UTC()
+	j := Job{
+		Version: Version, ID: now.Format("20060102-150405") + "-" + strings.ToLower(rand.Text()[:6]),
+		Source: source, URL: url, Options: opt, Submitted: now, State: New,
+	}
+	if err := j.Check(); err != nil {
+		return "", err
+	}
+	text, err := json.Marshal(&j)
+	if err == nil {
+		_, err = m.jobs.Create(ctx, j.ID, text)
+	}
+	return j.ID, err
+}
+
+// Jobs returns all jobs, the oldest first.
+func (m *Member) Jobs(ctx context.Context) (all []*Job, err error) {
+	err = each(ctx, m.jobs, "", func(_ string, j *Job) { all = append(all, j) })
+	slices.SortFunc(all, func(a, b *Job) int { return strings.Compare(a.ID, b.ID) })
+	return all, err
+}
+
+// Active returns what is known of the tasks of a job that are running or waiting, by their keys. It is
+// empty for a job that has ended.
+func (m *Member) Active(ctx context.Context, job string) (map[string]*Record, error) {
+	all := make(map[string]*Record)
+	err := each(ctx, m.records, job+".>", func(key string, r *Record) {
+		if r.Outcome == Running || r.Outcome == Waiting {
+			all[key] = r
+		}
+	})
+	return all, err
+}
+
+// Dead returns the tasks that were given up, of one job or of all, for "".
+func (m *Member) Dead(ctx context.Context, job string) (all []*DeadTask, err error) {
+	err = each(ctx, m.dead, "", func(_ string, d *DeadTask) {
+		if job == "" || d.Task.Job == job {
+			all = append(all, d)
+		}
+	})
+	slices.SortFunc(all, func(a, b *DeadTask) int { return strings.Compare(a.Task.key(), b.Task.key()) })
+	return all, err
+}
+
+// each calls visit for each value in a bucket whose key fits; "" fits all. It leaves out what it cannot
+// read.
+func each[T any](ctx context.Context, kv jetstream.KeyValue, keys string, visit func(key string, v *T)) error {
+	watch := func(opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) { return kv.WatchAll(ctx, opts...) }
+	if keys != "" {
+		watch = func(opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) { return kv.Watch(ctx, keys, opts...) }
+	}
+	w, err := watch(jetstream.IgnoreDeletes())
+	if err != nil {
+		return err
+	}
+	defer w.Stop() //nolint:errcheck // the connection ends soon
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case entry, open := <-w.Updates():
+			if !open {
+				return errors.New("the connection is lost")
+			}
+			if entry == nil {
+				return nil
+			}
+			if v, err := decode[T](entry.Value()); err == nil {
+				visit(entry.Key(), v)
+			}
+		}
+	}
+}

@@ -1,0 +1,373 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+const (
+	// attempts is how often a task is tried. Each worker that dies with it takes one.
+	attempts = 10
+	// hopelessAttempts is how often a task is tried whose error will hardly go away by itself.
+	hopelessAttempts = 2
+	// longestPause is the longest time until a task is tried again.
+	longestPause = 5 * time.Minute
+)
+
+// Worker takes tasks of a fleet, one at a time. What it may read is its own to say: a job only names a
+// source. Its client decides which servers it trusts.
+type Worker struct {
+	Address     string // of the controller
+	Credentials *Credentials
+	Name        string   // in records, such as the host's
+	Read        []string // folders whose content it may send, absolute
+	Client      *fxfer.Client
+	Log         *slog.Logger
+
+	js      jetstream.JetStream
+	jobs    jetstream.KeyValue
+	records jetstream.KeyValue
+	dead    jetstream.KeyValue
+	lists   jetstream.ObjectStore
+	lease   time.Duration
+}
+
+// Run takes tasks until ctx is done. While the controller is away, it waits for it, and a transfer goes
+// on.
+func (w *Worker) Run(ctx context.Context) error {
+	conn, err := connect(w.Address, w.Credentials, w.Name)
+	if err != nil {
+		return fmt.Errorf("controller %s: %w", w.Address, err)
+	}
+	defer conn.Close()
+	if w.js, err = jetstream.New(conn); err != nil {
+		return err
+	}
+	var tasks jetstream.Consumer
+	err = persist(ctx, func(ctx context.Context) (err error) {
+		tasks, err = w.open(ctx)
+		return err
+	})
+	if err != nil {
+		return nil //nolint:nilerr // ctx is done
+	}
+	for ctx.Err() == nil {
+		batch, err := tasks.Fetch(1, jetstream.FetchMaxWait(5*time.Second))
+		if err == nil {
+			for m := range batch.Messages() {
+				w.take(ctx, m)
+			}
+			err = batch.Error()
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrNoMessages) {
+			pause(ctx, time.Second)
+		}
+	}
+	return nil
+}
+
+// open finds what the controller has made.
+func (w *Worker) open(ctx context.Context) (tasks jetstream.Consumer, err error) {
+	for bucket, kv := range map[string]*jetstream.KeyValue{jobBucket: &w.jobs, recordBucket: &w.records, deadBucket: &w.dead} {
+		if *kv, err = w.js.KeyValue(ctx, bucket); err != nil {
+			return nil, err
+		}
+	}
+	if w.lists, err = w.js.ObjectStore(ctx, listBucket); err != nil {
+		return nil, err
+	}
+	if tasks, err = w.js.Consumer(ctx, taskStream, consumerName); err != nil {
+		return nil, err
+	}
+	w.lease = tasks.CachedInfo().Config.AckWait
+	return tasks, nil
+}
+
+// persist calls f until it succeeds or ctx is done. The controller may be away meanwhile.
+func persist(ctx context.Context, f func(context.Context) error) error {
+	for {
+		once, cancel := context.WithTimeout(ctx, 10*time.Second)
+		err := f(once)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if !pause(ctx, time.Second) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// pause waits. It returns false when ctx is done.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// held is a task that this worker has.
+type held struct {
+	*Worker
+	m       jetstream.Msg
+	task    *Task
+	job     *Job
+	attempt uint64
+	list    string // names what this attempt lists
+	bytes   atomic.Int64
+}
+
+// take does a task, and answers for it.
+func (w *Worker) take(ctx context.Context, m jetstream.Msg) {
+	task, err := decode[Task](m.Data())
+	about, errAbout := m.Metadata()
+	if err != nil || errAbout != nil {
+		w.Log.Warn("a task makes no sense", "subject", m.Subject(), "error", errors.Join(err, errAbout))
+		_ = m.Term()
+		return
+	}
+	h := &held{Worker: w, m: m, task: task, attempt: about.NumDelivered}
+	h.list = fmt.Sprintf("%d-%d", about.Sequence.Stream, about.NumDelivered)
+	if found, err := h.load(ctx); err != nil { // ctx is done
+		_ = m.Nak()
+		return
+	} else if !found || !wanted(task, h.job) {
+		_ = m.Ack()
+		return
+	}
+	if h.attempt > attempts {
+		h.bury(ctx, h.lastReason(ctx))
+		return
+	}
+	w.Log.Info("task", "key", task.key(), "attempt", h.attempt)
+	r, err := h.keeping(ctx)
+	switch {
+	case ctx.Err() != nil:
+		_ = m.Nak() // another worker begins at once, where this one ended
+	case err == nil:
+		h.end(ctx, r)
+	case h.attempt >= allowed(err):
+		h.bury(ctx, err.Error())
+	default:
+		h.retry(ctx, err)
+	}
+}
+
+// load reads the task's job.
+func (h *held) load(ctx context.Context) (found bool, err error) {
+	err = persist(ctx, func(ctx context.Context) error {
+		entry, err := h.jobs.Get(ctx, h.task.Job)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			return nil
+		}
+		if err == nil {
+			if h.job, err = decode[Job](entry.Value()); err != nil {
+				h.Log.Warn("a job makes no sense", "job", h.task.Job, "error", err)
+				return nil
+			}
+			found = true
+		}
+		return err
+	})
+	return found, err
+}
+
+// allowed is how often a task may be tried that ends with this error.
+func allowed(err error) uint64 {
+	switch fxfer.KindOf(err) {
+	case fxfer.KindPartial, fxfer.KindTrust, fxfer.KindUsage, fxfer.KindNotFound:
+		return hopelessAttempts
+	}
+	return attempts
+}
+
+// keeping does the task while it renews its lease and reports progress.
+func (h *held) keeping(ctx context.Context) (*Record, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			_ = h.m.InProgress() // without a controller there is no lease
+			once, stop := context.WithTimeout(ctx, h.lease/3)
+			_ = h.record(once, Record{Outcome: Running, Bytes: h.bytes.Load()})
+			stop()
+			if !pause(ctx, h.lease/3) {
+				return
+			}
+		}
+	}()
+	defer func() { cancel(); <-ended }()
+	if err := h.mayRead(); err != nil {
+		return nil, err
+	}
+	switch h.task.Kind {
+	case List:
+		return h.doList(ctx)
+	case Send:
+		return h.doShard(ctx)
+	case Finish:
+		return h.send(ctx, h.job.Source, fxfer.Selection{Rules: h.job.Options.Rules, OneFileSystem: h.job.Options.OneFileSystem})
+	}
+	return nil, fmt.Errorf("there is no task %q", h.task.Kind)
+}
+
+// mayRead refuses a job whose source this worker may not read.
+func (h *held) mayRead() error {
+	if err := h.job.Check(); err != nil {
+		return err
+	}
+	real, err := filepath.EvalSymlinks(h.job.Source)
+	if err != nil {
+		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+	}
+	for _, dir := range h.Read {
+		root, err := filepath.EvalSymlinks(dir)
+		if err != nil {
+			continue
+		}
+		if rest, err := filepath.Rel(root, real); err == nil && filepath.IsLocal(rest) {
+			return nil
+		}
+	}
+	return &fxfer.Error{Kind: fxfer.KindUsage, Err: fmt.Errorf("worker %s may not read %s", h.Name, h.job.Source)}
+}
+
+// doList lists the source, and publishes a task for each shard.
+func (h *held) doList(ctx context.Context) (*Record, error) {
+	l := &lister{put: func(number int, list []byte) error {
+		t := &Task{Version: Version, Job: h.job.ID, Kind: Send, List: h.list, Number: number}
+		return persist(ctx, func(ctx context.Context) error {
+			if _, err := h.lists.PutBytes(ctx, t.key(), list); err != nil {
+				return err
+			}
+			return publish(ctx, h.js, t)
+		})
+	}}
+	err := l.run(ctx, h.job)
+	return &Record{List: h.list, Shards: l.shards, Files: l.total, Bytes: l.totalBytes}, err
+}
+
+// doShard sends the files of a shard.
+func (h *held) doShard(ctx context.Context) (*Record, error) {
+	var list []byte
+	err := persist(ctx, func(ctx context.Context) (err error) {
+		list, err = h.lists.GetBytes(ctx, h.task.key())
+		if errors.Is(err, jetstream.ErrObjectNotFound) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if list == nil {
+		return nil, errors.New("the list of the shard is missing")
+	}
+	dir, _ := base(h.job.Source)
+	return h.send(ctx, dir, fxfer.Selection{Files: paths(list), Part: true, OneFileSystem: h.job.Options.OneFileSystem})
+}
+
+// send sends from a source.
+func (h *held) send(ctx context.Context, source string, selection fxfer.Selection) (*Record, error) {
+	u, err := fxfer.ParseURL(h.job.URL)
+	if err != nil {
+		return nil, err
+	}
+	o := &h.job.Options
+	report, err := h.Client.Send(ctx, []string{source}, u, fxfer.Transfer{
+		Selection: selection,
+		Target:    fxfer.Target{Delete: o.Delete, Checksum: o.Checksum, NumericIDs: o.NumericIDs},
+		Progress:  func(p fxfer.Progress) { h.bytes.Store(p.Bytes) },
+	})
+	if report != nil {
+		h.bytes.Store(report.Bytes)
+		if len(report.Failures) > 0 && err != nil {
+			first := report.Failures[0]
+			err = fmt.Errorf("%w: %s: %w", err, first.Path, first.Failure())
+		}
+	}
+	return &Record{Bytes: h.bytes.Load()}, err
+}
+
+// record writes what is known of the task.
+func (h *held) record(ctx context.Context, r Record) error {
+	r.Version, r.Worker, r.Attempt, r.At = Version, h.Name, h.attempt, time.Now().UTC()
+	text, err := json.Marshal(&r)
+	if err == nil {
+		_, err = h.records.Put(ctx, h.task.key(), text)
+	}
+	return err
+}
+
+// end notes that the task is done. Only then is its message removed.
+func (h *held) end(ctx context.Context, r *Record) {
+	r.Outcome = Ready
+	h.conclude(ctx, *r, "")
+}
+
+// bury gives the task up.
+func (h *held) bury(ctx context.Context, reason string) {
+	h.Log.Warn("gave up", "key", h.task.key(), "attempt", h.attempt, "reason", reason)
+	h.conclude(ctx, Record{Outcome: Dead, Reason: reason}, reason)
+}
+
+// conclude writes the last record of the task. If ctx ends before, the task comes again.
+func (h *held) conclude(ctx context.Context, r Record, dead string) {
+	err := persist(ctx, func(ctx context.Context) error {
+		if r.Outcome == Dead {
+			text, err := json.Marshal(&DeadTask{Version: Version, Task: *h.task, Worker: h.Name, Attempt: h.attempt, At: time.Now().UTC(), Reason: dead})
+			if err != nil {
+				return err
+			}
+			if _, err := h.dead.Put(ctx, h.task.key(), text); err != nil {
+				return err
+			}
+		}
+		return h.record(ctx, r)
+	})
+	if err == nil {
+		once, cancel := context.WithTimeout(ctx, h.lease)
+		defer cancel()
+		_ = h.m.DoubleAck(once) // if it gets lost, the task comes again, and finds everything in place
+		h.Log.Info("ended", "key", h.task.key(), "outcome", string(r.Outcome), "bytes", r.Bytes)
+	}
+}
+
+// retry gives the task back, for later.
+func (h *held) retry(ctx context.Context, failure error) {
+	h.Log.Warn("failed", "key", h.task.key(), "attempt", h.attempt, "error", failure)
+	once, cancel := context.WithTimeout(ctx, h.lease)
+	defer cancel()
+	_ = h.record(once, Record{Outcome: Waiting, Reason: failure.Error()})
+	_ = h.m.NakWithDelay(min(2*time.Second<<min(h.attempt, 10), longestPause)) // or the lease ends
+}
+
+// lastReason says why a task was given up that was delivered too often.
+func (h *held) lastReason(ctx context.Context) string {
+	once, cancel := context.WithTimeout(ctx, h.lease)
+	defer cancel()
+	entry, err := h.records.Get(once, h.task.key())
+	if err == nil {
+		if r, err := decode[Record](entry.Value()); err == nil {
+			if r.Reason != "" {
+				return r.Reason
+			}
+			return fmt.Sprintf("%d workers ended before the task did, the last one was %s", attempts, r.Worker)
+		}
+	}
+	return fmt.Sprintf("%d workers ended before the task did", attempts)
+}

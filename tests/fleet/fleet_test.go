@@ -1,0 +1,383 @@
+//go:build linux
+
+// Package fleet_test runs fleets of real processes, and kills them.
+package fleet_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	_ "github.com/fxfer/fxfer/internal/cli" // a change of the program makes cached results invalid
+	"github.com/fxfer/fxfer/internal/fleet"
+)
+
+var (
+	seed  = flag.Uint64("seed", 0, "seed of what is random, 0 for a new one")
+	kills = flag.Int("kills", 8, "how many processes TestKills kills")
+	files = flag.Int("files", 1500, "files of TestKills")
+)
+
+// longest is how long a job may take: the machine may be busy.
+const longest = 10 * time.Minute
+
+var program string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "fxfer-fleet-")
+		if err == nil {
+			defer func() { _ = os.RemoveAll(dir) }()
+			program = filepath.Join(dir, "fxfer")
+			var out []byte
+			if out, err = exec.Command("go", "build", "-o", program, "../../cmd/fxfer").CombinedOutput(); err != nil {
+				err = fmt.Errorf("%w: %s", err, out)
+			}
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+func random(t *testing.T) *rand.Rand {
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	t.Logf("-seed %d", s)
+	return rand.New(rand.NewPCG(s, 0))
+}
+
+// process is a program that runs until it is killed, and can be started again.
+type process struct {
+	t    *testing.T
+	home string
+	args []string
+	cmd  *exec.Cmd
+	done chan struct{}
+
+	mu   sync.Mutex
+	said bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.Write(b)
+}
+
+func (p *process) output() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.said.String()
+}
+
+func (p *process) start() {
+	p.cmd = exec.Command(program, p.args...)
+	p.cmd.Env = append(os.Environ(), "FXFER_HOME="+p.home)
+	p.cmd.Stdout, p.cmd.Stderr = p, p
+	require.NoError(p.t, p.cmd.Start())
+	cmd, done := p.cmd, make(chan struct{})
+	p.done = done
+	go func() { defer close(done); _ = cmd.Wait() }()
+}
+
+// kill ends the process with SIGKILL.
+func (p *process) kill() {
+	_ = p.cmd.Process.Signal(syscall.SIGKILL)
+	<-p.done
+}
+
+// says waits until the process has printed something, and returns the rest of that line.
+func (p *process) says(text string) string {
+	p.t.Helper()
+	for began := time.Now(); time.Since(began) < longest; time.Sleep(20 * time.Millisecond) {
+		if _, rest, ok := strings.Cut(p.output(), text); ok && strings.Contains(rest, "\n") {
+			line, _, _ := strings.Cut(rest, "\n")
+			return line
+		}
+	}
+	require.Fail(p.t, "no "+text, p.output())
+	return ""
+}
+
+// site is a server, a controller and workers.
+type site struct {
+	t          *testing.T
+	dir        string
+	server     *process
+	controller *process
+	workers    []*process
+	url        string // of the server's share
+	address    string // of the controller
+	keys       *fleet.Credentials
+}
+
+// free returns an address that nobody listens on.
+func free(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func newSite(t *testing.T, workers int, rate string) *site {
+	s := &site{t: t, dir: t.TempDir(), address: free(t)}
+	run := func(home string, args ...string) *process {
+		p := &process{t: t, home: filepath.Join(s.dir, home), args: args}
+		p.start()
+		t.Cleanup(func() {
+			p.kill()
+			if t.Failed() {
+				t.Logf("%v said:\n%s", args, p.output())
+			}
+		})
+		return p
+	}
+	source, target, listen := s.source(), filepath.Join(s.dir, "files"), free(t)
+	require.NoError(t, os.MkdirAll(source, 0o755))
+	require.NoError(t, os.MkdirAll(target, 0o755))
+	config := filepath.Join(s.dir, "server.yaml") // trees have setuid programs
+	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf("shares: {files: {dir: %q, privileged: true}}\n", target)), 0o600))
+	invitation := exec.Command(program, "serve", "--listen", listen, "--config", config, "--invite")
+	s.server = run("server", invitation.Args[1:]...)
+	s.url = "fxfer://" + listen + "/files"
+	token := "fxfer://" + s.server.says("fxfer://")
+	ls := exec.Command(program, "ls", token)
+	ls.Env = append(os.Environ(), "FXFER_HOME="+filepath.Join(s.dir, "member"))
+	out, err := ls.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	s.server.args = s.server.args[:len(s.server.args)-1] // it invites once
+
+	s.controller = run("controller", "fleet", "start", "--listen", s.address, "--lease", "3s")
+	s.controller.says("listening on ")
+	credentials := fleet.CredentialsFile(filepath.Join(s.dir, "controller", "fleet"))
+	s.keys, err = fleet.LoadCredentials(credentials)
+	require.NoError(t, err)
+	for i := range workers {
+		s.workers = append(s.workers, run("member", "fleet", "worker", "--controller", s.address, "--credentials", credentials,
+			"--read", source, "--name", fmt.Sprint("w", i), "--rate-limit", rate))
+	}
+	return s
+}
+
+func (s *site) source() string { return filepath.Join(s.dir, "source") }
+
+// submit submits a job.
+func (s *site) submit(source, below string, opt fleet.Options) string {
+	ctx, cancel := context.WithTimeout(s.t.Context(), longest)
+	defer cancel()
+	m, err := fleet.Connect(ctx, s.address, s.keys)
+	require.NoError(s.t, err)
+	defer m.Close()
+	id, err := m.Submit(ctx, source, s.url+below, opt)
+	require.NoError(s.t, err)
+	return id
+}
+
+// look returns a job, or nil while the controller is away.
+func (s *site) look(id string) (found *fleet.Job, dead []*fleet.DeadTask) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	defer cancel()
+	m, err := fleet.Connect(ctx, s.address, s.keys)
+	if err != nil {
+		return nil, nil
+	}
+	defer m.Close()
+	jobs, err := m.Jobs(ctx)
+	if err != nil {
+		return nil, nil
+	}
+	for _, j := range jobs {
+		if j.ID == id {
+			found = j
+		}
+	}
+	dead, _ = m.Dead(ctx, id)
+	return found, dead
+}
+
+// wait waits for the end of a job.
+func (s *site) wait(id string) (*fleet.Job, []*fleet.DeadTask) {
+	s.t.Helper()
+	for began := time.Now(); time.Since(began) < longest; time.Sleep(100 * time.Millisecond) {
+		if j, dead := s.look(id); j != nil && j.State.Ended() {
+			return j, dead
+		}
+	}
+	require.Fail(s.t, "the job does not end")
+	return nil, nil
+}
+
+// tree makes a tree with files of several names, sparse ones, links, and folders that nobody may write
+// to.
+func (s *site) tree(rng *rand.Rand, n int) {
+	at := func(format string, a ...any) string { return filepath.Join(s.source(), fmt.Sprintf(format, a...)) }
+	for i := range 20 {
+		require.NoError(s.t, os.MkdirAll(at("d%d/e", i), 0o750))
+	}
+	content := make([]byte, 20_000)
+	for i := range n {
+		for j := range content {
+			content[j] = byte(rng.Uint32())
+		}
+		name := at("d%d/f%d", i%20, i)
+		require.NoError(s.t, os.WriteFile(name, content[:rng.IntN(len(content))], 0o640))
+		switch i % 50 {
+		case 0:
+			require.NoError(s.t, os.Link(name, at("d%d/e/l%d", rng.IntN(20), i)))
+		case 1:
+			require.NoError(s.t, os.Symlink("../x", at("d%d/s%d", i%20, i)))
+		case 2:
+			require.NoError(s.t, os.Truncate(name, 3<<20+rng.Int64N(1<<20)))
+		}
+	}
+	for i := range 20 {
+		require.NoError(s.t, os.Chmod(at("d%d", i), []os.FileMode{0o755, 0o555, 0o700}[i%3]))
+	}
+	s.t.Cleanup(func() {
+		for i := range 20 {
+			_ = os.Chmod(at("d%d", i), 0o700)
+			_ = os.Chmod(filepath.Join(s.dir, "files", "out", fmt.Sprint("d", i)), 0o700)
+		}
+	})
+}
+
+// agree checks that rsync sees no difference.
+func agree(t *testing.T, a, b string) {
+	t.Helper()
+	if _, err := exec.LookPath("rsync"); err != nil {
+		t.Skip("no rsync to ask")
+	}
+	out, err := exec.Command("rsync", "-aHAXS", "--dry-run", "--delete", "--checksum", "--itemize-changes", a+"/", b+"/").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Empty(t, string(out))
+}
+
+// TestKills kills workers, controller and server at random moments. The job ends, no shard is given
+// up, and the target is as one command would have left it. Then the tree changes, and a second job makes
+// the target follow.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	rng := random(t)
+	s := newSite(t, 3, "20mbit")
+	s.tree(rng, *files)
+	out := filepath.Join(s.dir, "files", "out")
+	require.NoError(t, os.MkdirAll(filepath.Join(out, "extra"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(out, "extra", "goes"), nil, 0o600))
+	opt := fleet.Options{Delete: true, ShardFiles: 50, ShardBytes: 8 << 20}
+	id := s.submit(s.source()+"/", "/out", opt)
+	victims := append([]*process{s.controller, s.server}, s.workers...)
+	killed := map[string]int{}
+	for range *kills {
+		time.Sleep(time.Duration(100+rng.IntN(1500)) * time.Millisecond)
+		if j, _ := s.look(id); j != nil && j.State.Ended() {
+			break
+		}
+		v := victims[rng.IntN(len(victims))]
+		v.kill()
+		killed[strings.Join(v.args[:2], " ")]++
+		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+		v.start()
+	}
+	j, dead := s.wait(id)
+	t.Logf("killed %v: %d shards", killed, j.Shards)
+	require.Equal(t, fleet.Done, j.State, j.Reason)
+	require.Empty(t, dead)
+	require.Zero(t, j.Dead)
+	require.Equal(t, j.Shards, j.Done)
+	require.Greater(t, j.Shards, *files/50)
+	agree(t, s.source(), out)
+
+	require.NoError(t, os.RemoveAll(filepath.Join(s.source(), "d0")))
+	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "d0"), []byte("a file now"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "d3", "f3"), []byte("changed"), 0o600))
+	j, _ = s.wait(s.submit(s.source()+"/", "/out", opt))
+	require.Equal(t, fleet.Done, j.State, j.Reason)
+	agree(t, s.source(), out)
+}
+
+// TestPoison has a shard that can't be sent, and a job that no worker may do. They end with reasons, and
+// everything else of the tree is sent.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, "none")
+	for _, name := range []string{"a", "b", "c"} {
+		require.NoError(t, os.WriteFile(filepath.Join(s.source(), name), []byte(name), 0o600))
+	}
+	require.NoError(t, os.MkdirAll(filepath.Join(s.dir, "files", "out", "b", "folder"), 0o755)) // in the way
+	sent := s.submit(s.source()+"/", "/out", fleet.Options{ShardFiles: 1})
+	foreign := s.submit(s.dir, "/out", fleet.Options{})
+	outside := filepath.Join(s.source(), "outside")
+	require.NoError(t, os.Symlink("/etc", outside))
+	through := s.submit(outside+"/", "/out", fleet.Options{})
+
+	j, dead := s.wait(sent)
+	require.Equal(t, fleet.Failed, j.State)
+	require.Equal(t, 3, j.Shards)
+	require.Equal(t, 1, j.Dead)
+	require.Len(t, dead, 2) // and the last task, which fails as one command would
+	for _, d := range dead {
+		require.Contains(t, d.Reason, "b: ")
+	}
+	for _, name := range []string{"a", "c"} {
+		require.FileExists(t, filepath.Join(s.dir, "files", "out", name))
+	}
+	for _, id := range []string{foreign, through} {
+		j, dead = s.wait(id)
+		require.Equal(t, fleet.Failed, j.State)
+		require.Contains(t, j.Reason, "may not read")
+		require.Len(t, dead, 1)
+	}
+	require.NoFileExists(t, filepath.Join(s.dir, "files", "out", "passwd"))
+}
+
+// TestStrangers connects without the credentials of the fleet, and members to another controller.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	s, other := newSite(t, 0, "none"), newSite(t, 0, "none")
+	for name, opts := range map[string][]nats.Option{
+		"plain":     nil,
+		"with TLS":  {nats.Secure()},
+		"user":      {nats.UserInfo("fxfer", "fxfer")},
+		"TLS first": {nats.TLSHandshakeFirst()},
+		"no key":    {nats.Secure(&tls.Config{InsecureSkipVerify: true})}, //nolint:gosec // a stranger
+	} {
+		c, err := nats.Connect("nats://"+s.address, append(opts, nats.Timeout(20*time.Second), nats.MaxReconnects(0))...)
+		if err == nil {
+			c.Close()
+		}
+		require.Error(t, err, name)
+	}
+	for name, keys := range map[string]*fleet.Credentials{
+		"of another fleet":       other.keys,
+		"another certificate":    {Version: 1, Certificate: other.keys.Certificate, Seed: s.keys.Seed},
+		"the key of another one": {Version: 1, Certificate: s.keys.Certificate, Seed: other.keys.Seed},
+	} {
+		_, err := fleet.Connect(t.Context(), s.address, keys)
+		require.Error(t, err, name)
+	}
+	m, err := fleet.Connect(t.Context(), s.address, s.keys)
+	require.NoError(t, err)
+	m.Close()
+}
