@@ -20,7 +20,9 @@ import (
 )
 
 const (
-	// DefaultLease is how long a worker may be silent before another one gets its task.
+	// DefaultLease is how long a worker may be silent before another one gets its task. A server ends
+	// the session of a silent client after 20 s, so a worker that sleeps longer than its lease has no
+	// session any more when it wakes up, and can't change what others have sent meanwhile.
 	DefaultLease = 30 * time.Second
 	// dedupe is how long JetStream knows the messages that it has. A message that comes later again
 	// makes work, and no harm.

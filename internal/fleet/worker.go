@@ -126,6 +126,7 @@ type held struct {
 	job     *Job
 	attempt uint64
 	list    string // names what this attempt lists
+	began   bool   // there is a record of this attempt
 	bytes   atomic.Int64
 }
 
@@ -147,13 +148,24 @@ func (w *Worker) take(ctx context.Context, m jetstream.Msg) {
 		_ = m.Ack()
 		return
 	}
-	if h.attempt > attempts {
-		h.bury(ctx, h.lastReason(ctx))
+	before, err := h.begin(ctx)
+	switch {
+	case errors.Is(err, errOver):
+		if before.Outcome != Dead || h.noteDead(ctx, before) == nil {
+			_ = m.Ack()
+		}
+		return
+	case err != nil: // another worker has it, or ctx is done
+		return
+	case h.attempt > attempts:
+		h.bury(ctx, lastReason(before))
 		return
 	}
 	w.Log.Info("task", "key", task.key(), "attempt", h.attempt)
 	r, err := h.keeping(ctx)
 	switch {
+	case errors.Is(err, errLost):
+		w.Log.Warn("lost", "key", task.key(), "attempt", h.attempt)
 	case ctx.Err() != nil:
 		_ = m.Nak() // another worker begins at once, where this one ended
 	case err == nil:
@@ -193,24 +205,76 @@ func allowed(err error) uint64 {
 	return attempts
 }
 
-// keeping does the task while it renews its lease and reports progress.
-func (h *held) keeping(ctx context.Context) (*Record, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			_ = h.m.InProgress() // without a controller there is no lease
-			once, stop := context.WithTimeout(ctx, h.lease/3)
-			_ = h.record(once, Record{Outcome: Running, Bytes: h.bytes.Load()})
-			stop()
-			if !pause(ctx, h.lease/3) {
-				return
-			}
+var (
+	// errLost ends a task whose lease this worker could not renew: another one may have it.
+	errLost = errors.New("another worker may have the task")
+	// errOver means that a task has ended before.
+	errOver = errors.New("the task has ended")
+)
+
+// begin notes that this worker has the task. It returns what was known before, nil for nothing.
+func (h *held) begin(ctx context.Context) (before *Record, err error) {
+	before, err = h.persistRecord(ctx, Record{Outcome: Running})
+	h.began = err == nil
+	return before, err
+}
+
+// persistRecord is record that waits for the controller.
+func (h *held) persistRecord(ctx context.Context, r Record) (before *Record, err error) {
+	var final error
+	err = persist(ctx, func(ctx context.Context) (err error) {
+		if before, err = h.record(ctx, r); errors.Is(err, errLost) || errors.Is(err, errOver) {
+			final, err = err, nil
 		}
+		return err
+	})
+	if err == nil {
+		err = final
+	}
+	return before, err
+}
+
+// keeping does the task while it renews its lease and reports progress. It ends with errLost before
+// another worker may get the task: that one must not meet this one's files.
+func (h *held) keeping(ctx context.Context) (*Record, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	renewed := make(chan struct{})
+	go func() {
+		defer close(renewed)
+		h.renew(ctx, cancel)
 	}()
-	defer func() { cancel(); <-ended }()
+	r, err := h.do(ctx)
+	if errors.Is(context.Cause(ctx), errLost) {
+		err = errLost
+	}
+	cancel(nil)
+	<-renewed
+	return r, err
+}
+
+// renew renews the lease until ctx is done. It cancels ctx when the lease is lost.
+func (h *held) renew(ctx context.Context, cancel context.CancelCauseFunc) {
+	every := h.lease / 5
+	last := time.Now()
+	for pause(ctx, every) {
+		now := time.Now()
+		once, stop := context.WithTimeout(ctx, every)
+		_, err := h.record(once, Record{Outcome: Running, Bytes: h.bytes.Load()})
+		stop()
+		if err == nil {
+			err = h.m.InProgress()
+		}
+		switch {
+		case err == nil:
+			last = now
+		case errors.Is(err, errLost), errors.Is(err, errOver), time.Since(last)+2*every > h.lease:
+			cancel(errLost)
+			return
+		}
+	}
+}
+
+func (h *held) do(ctx context.Context) (*Record, error) {
 	if err := h.mayRead(); err != nil {
 		return nil, err
 	}
@@ -303,48 +367,76 @@ func (h *held) send(ctx context.Context, source string, selection fxfer.Selectio
 	return &Record{Bytes: h.bytes.Load()}, err
 }
 
-// record writes what is known of the task.
-func (h *held) record(ctx context.Context, r Record) error {
+// record writes what is known of the task, and returns what was known before, nil for nothing. It fails
+// with errLost if a later attempt has the task or its job has ended, and with errOver if another one has
+// ended it. So the end of a task stays known.
+func (h *held) record(ctx context.Context, r Record) (before *Record, err error) {
 	r.Version, r.Worker, r.Attempt, r.At = Version, h.Name, h.attempt, time.Now().UTC()
 	text, err := json.Marshal(&r)
-	if err == nil {
-		_, err = h.records.Put(ctx, h.task.key(), text)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	entry, err := h.records.Get(ctx, h.task.key())
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		if h.began { // the job has ended, and its records are gone
+			return nil, errLost
+		}
+		_, err = h.records.Create(ctx, h.task.key(), text)
+		return nil, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	if before, err = decode[Record](entry.Value()); err != nil {
+		return nil, err
+	}
+	switch {
+	case before.Attempt > h.attempt:
+		return before, errLost
+	case (before.Outcome == Ready || before.Outcome == Dead) && before.Attempt < h.attempt:
+		return before, errOver
+	}
+	_, err = h.records.Update(ctx, h.task.key(), text, entry.Revision())
+	return before, err
 }
 
 // end notes that the task is done. Only then is its message removed.
 func (h *held) end(ctx context.Context, r *Record) {
 	r.Outcome = Ready
-	h.conclude(ctx, *r, "")
+	h.conclude(ctx, *r)
 }
 
 // bury gives the task up.
 func (h *held) bury(ctx context.Context, reason string) {
-	h.Log.Warn("gave up", "key", h.task.key(), "attempt", h.attempt, "reason", reason)
-	h.conclude(ctx, Record{Outcome: Dead, Reason: reason}, reason)
+	h.conclude(ctx, Record{Outcome: Dead, Reason: reason})
 }
 
 // conclude writes the last record of the task. If ctx ends before, the task comes again.
-func (h *held) conclude(ctx context.Context, r Record, dead string) {
-	err := persist(ctx, func(ctx context.Context) error {
-		if r.Outcome == Dead {
-			text, err := json.Marshal(&DeadTask{Version: Version, Task: *h.task, Worker: h.Name, Attempt: h.attempt, At: time.Now().UTC(), Reason: dead})
-			if err != nil {
-				return err
-			}
-			if _, err := h.dead.Put(ctx, h.task.key(), text); err != nil {
-				return err
-			}
-		}
-		return h.record(ctx, r)
-	})
-	if err == nil {
-		once, cancel := context.WithTimeout(ctx, h.lease)
-		defer cancel()
-		_ = h.m.DoubleAck(once) // if it gets lost, the task comes again, and finds everything in place
-		h.Log.Info("ended", "key", h.task.key(), "outcome", string(r.Outcome), "bytes", r.Bytes)
+func (h *held) conclude(ctx context.Context, r Record) {
+	_, err := h.persistRecord(ctx, r)
+	if err == nil && r.Outcome == Dead {
+		r.Worker, r.Attempt, r.At = h.Name, h.attempt, time.Now().UTC()
+		err = h.noteDead(ctx, &r)
 	}
+	if err != nil {
+		h.Log.Warn("lost", "key", h.task.key(), "attempt", h.attempt, "error", err)
+		return
+	}
+	h.Log.Info("ended", "key", h.task.key(), "outcome", string(r.Outcome), "bytes", r.Bytes, "reason", r.Reason)
+	once, cancel := context.WithTimeout(ctx, h.lease)
+	defer cancel()
+	_ = h.m.DoubleAck(once) // if it gets lost, the task comes again, and has ended
+}
+
+// noteDead adds a task to the list of dead ones.
+func (h *held) noteDead(ctx context.Context, r *Record) error {
+	return persist(ctx, func(ctx context.Context) error {
+		text, err := json.Marshal(&DeadTask{Version: Version, Task: *h.task, Worker: r.Worker, Attempt: r.Attempt, At: r.At, Reason: r.Reason})
+		if err == nil {
+			_, err = h.dead.Put(ctx, h.task.key(), text)
+		}
+		return err
+	})
 }
 
 // retry gives the task back, for later.
@@ -352,22 +444,17 @@ func (h *held) retry(ctx context.Context, failure error) {
 	h.Log.Warn("failed", "key", h.task.key(), "attempt", h.attempt, "error", failure)
 	once, cancel := context.WithTimeout(ctx, h.lease)
 	defer cancel()
-	_ = h.record(once, Record{Outcome: Waiting, Reason: failure.Error()})
+	_, _ = h.record(once, Record{Outcome: Waiting, Reason: failure.Error()})
 	_ = h.m.NakWithDelay(min(2*time.Second<<min(h.attempt, 10), longestPause)) // or the lease ends
 }
 
-// lastReason says why a task was given up that was delivered too often.
-func (h *held) lastReason(ctx context.Context) string {
-	once, cancel := context.WithTimeout(ctx, h.lease)
-	defer cancel()
-	entry, err := h.records.Get(once, h.task.key())
-	if err == nil {
-		if r, err := decode[Record](entry.Value()); err == nil {
-			if r.Reason != "" {
-				return r.Reason
-			}
-			return fmt.Sprintf("%d workers ended before the task did, the last one was %s", attempts, r.Worker)
-		}
+// lastReason says why a task was given up that was delivered too often. before is its last record.
+func lastReason(before *Record) string {
+	switch {
+	case before == nil:
+		return fmt.Sprintf("%d workers ended before the task did", attempts)
+	case before.Reason != "":
+		return before.Reason
 	}
-	return fmt.Sprintf("%d workers ended before the task did", attempts)
+	return fmt.Sprintf("%d workers ended before the task did, the last one was %s", attempts, before.Worker)
 }

@@ -34,7 +34,10 @@ var (
 )
 
 // longest is how long a job may take: the machine may be busy.
-const longest = 10 * time.Minute
+const longest = 4 * time.Minute
+
+// short is a lease that suits workers that are killed: nothing of them goes on.
+const short = 3 * time.Second
 
 var program string
 
@@ -141,7 +144,7 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func newSite(t *testing.T, workers int, rate string) *site {
+func newSite(t *testing.T, workers int, rate string, lease time.Duration) *site {
 	s := &site{t: t, dir: t.TempDir(), address: free(t)}
 	run := func(home string, args ...string) *process {
 		p := &process{t: t, home: filepath.Join(s.dir, home), args: args}
@@ -169,7 +172,7 @@ func newSite(t *testing.T, workers int, rate string) *site {
 	require.NoError(t, err, "%s", out)
 	s.server.args = s.server.args[:len(s.server.args)-1] // it invites once
 
-	s.controller = run("controller", "fleet", "start", "--listen", s.address, "--lease", "3s")
+	s.controller = run("controller", "fleet", "start", "--listen", s.address, "--lease", lease.String())
 	s.controller.says("listening on ")
 	credentials := fleet.CredentialsFile(filepath.Join(s.dir, "controller", "fleet"))
 	s.keys, err = fleet.LoadCredentials(credentials)
@@ -280,7 +283,7 @@ func agree(t *testing.T, a, b string) {
 func TestKills(t *testing.T) {
 	t.Parallel()
 	rng := random(t)
-	s := newSite(t, 3, "20mbit")
+	s := newSite(t, 3, "20mbit", short)
 	s.tree(rng, *files)
 	out := filepath.Join(s.dir, "files", "out")
 	require.NoError(t, os.MkdirAll(filepath.Join(out, "extra"), 0o755))
@@ -317,11 +320,35 @@ func TestKills(t *testing.T) {
 	agree(t, s.source(), out)
 }
 
+// TestFrozen stops a worker for longer than its lease, while it sends a shard. Another worker sends the
+// shard, the job ends, and when the first one wakes up it changes nothing any more.
+func TestFrozen(t *testing.T) {
+	t.Parallel()
+	rng := random(t)
+	s := newSite(t, 2, "16mbit", fleet.DefaultLease)
+	s.tree(rng, 600)
+	out := filepath.Join(s.dir, "files", "out")
+	id := s.submit(s.source()+"/", "/out", fleet.Options{ShardFiles: 100})
+	frozen := s.workers[0]
+	frozen.says("msg=task key=" + id + ".1-1.") // a shard
+	require.NoError(t, frozen.cmd.Process.Signal(syscall.SIGSTOP))
+	j, dead := s.wait(id)
+	require.Equal(t, fleet.Done, j.State, j.Reason)
+	require.Empty(t, dead)
+	agree(t, s.source(), out)
+	require.NoError(t, frozen.cmd.Process.Signal(syscall.SIGCONT))
+	frozen.says("msg=lost")
+	agree(t, s.source(), out)
+	j, _ = s.wait(s.submit(s.source()+"/", "/out", fleet.Options{ShardFiles: 100}))
+	require.Equal(t, fleet.Done, j.State, j.Reason)
+	agree(t, s.source(), out)
+}
+
 // TestPoison has a shard that can't be sent, and a job that no worker may do. They end with reasons, and
 // everything else of the tree is sent.
 func TestPoison(t *testing.T) {
 	t.Parallel()
-	s := newSite(t, 2, "none")
+	s := newSite(t, 2, "none", short)
 	for _, name := range []string{"a", "b", "c"} {
 		require.NoError(t, os.WriteFile(filepath.Join(s.source(), name), []byte(name), 0o600))
 	}
@@ -355,7 +382,7 @@ func TestPoison(t *testing.T) {
 // TestStrangers connects without the credentials of the fleet, and members to another controller.
 func TestStrangers(t *testing.T) {
 	t.Parallel()
-	s, other := newSite(t, 0, "none"), newSite(t, 0, "none")
+	s, other := newSite(t, 0, "none", short), newSite(t, 0, "none", short)
 	for name, opts := range map[string][]nats.Option{
 		"plain":     nil,
 		"with TLS":  {nats.Secure()},
