@@ -135,7 +135,7 @@ func freePort(t *testing.T) int {
 	for range 100 {
 		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 20000+rand.IntN(12000)))
 		if err == nil {
-			defer l.Close()
+			require.NoError(t, l.Close())
 			return l.Addr().(*net.TCPAddr).Port
 		}
 	}
