@@ -258,6 +258,10 @@ func (h *held) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 	last := time.Now()
 	for pause(ctx, every) {
 		now := time.Now()
+		if passed(last, now) > h.lease { // this host slept; the transfer would go on while we ask
+			cancel(errLost)
+			return
+		}
 		once, stop := context.WithTimeout(ctx, every)
 		_, err := h.record(once, Record{Outcome: Running, Bytes: h.bytes.Load()})
 		stop()
@@ -272,6 +276,12 @@ func (h *held) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 			return
 		}
 	}
+}
+
+// passed is the time between two moments, also if a host was suspended meanwhile: then its monotonic
+// clock stood still.
+func passed(from, to time.Time) time.Duration {
+	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
 }
 
 func (h *held) do(ctx context.Context) (*Record, error) {
