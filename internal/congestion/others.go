@@ -231,10 +231,12 @@ func (c *Controller) pauses() time.Duration {
 
 // alone tells whether the others are gone: the queue is short, and not because of a test. A session with
 // a small part of the line tests so often that it would never know: its long queue must be gone for longer.
+// Siblings make room in a test together, where a queue of others would stay.
 func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	calm := s.At - c.calm
 	return calm > max(4*lag, leastAlone) && c.stayed(s) > c.others.stay ||
-		calm > max(8*lag, leastStay/2) && c.others.poor
+		calm > max(8*lag, leastStay/2) && c.others.poor ||
+		calm > max(4*lag, leastAlone) && c.others.test > 0 && c.siblings.crowd(s.At)
 }
 
 // stayed is how long the session has shared the line since the last test.

@@ -112,6 +112,18 @@ func full(after time.Duration, v float64) want {
 	})
 }
 
+// together bounds what the first flows take of the line.
+func together(n int, low, high float64) want {
+	w := least(fmt.Sprintf("share of %d sessions", n), low, func(o outcome) (sum float64) {
+		for i := range n {
+			sum += o.Goodput(i, o.from, o.to) / o.Carries(o.from, o.to)
+		}
+		return sum
+	})
+	w.most = high
+	return w
+}
+
 // jain is the fairness of all flows.
 func jain(v float64) want {
 	return least("Jain index", v, func(o outcome) float64 {
@@ -354,6 +366,7 @@ func scenarios() []scenario {
 			}
 			add(fmt.Sprintf("four-after-%dms%s", gap.Milliseconds(), name), p, soon, 40, 10, jain(0.95), dropped(1))
 		}
+		add("four-beside-cubic"+name, p, append(times(4, small), cubic), 40, 10, together(4, 0.3, 0.9))
 		apart := times(4, small)
 		for i := range apart {
 			apart[i].From = time.Duration(3*i) * time.Second
