@@ -2,8 +2,10 @@ package serve
 
 import (
 	"io"
+	"math/rand/v2"
 	"net"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,22 +19,20 @@ func TestKilledServer(t *testing.T) {
 		t.Skip("Windows names a refused connection differently, and the file counts")
 	}
 	home := t.TempDir()
-	tcp := func(address string) (io.Closer, net.Addr) {
-		l, err := net.Listen("tcp", address)
-		require.NoError(t, err)
-		return l, l.Addr()
-	}
-	quic := func(address string) (io.Closer, net.Addr) {
-		l, err := net.ListenPacket("udp", address)
-		require.NoError(t, err)
-		return l, l.LocalAddr()
-	}
+	tcp := func(address string) (io.Closer, error) { return net.Listen("tcp", address) }
+	quic := func(address string) (io.Closer, error) { return net.ListenPacket("udp", address) }
 	for _, x := range []struct {
-		listen func(string) (io.Closer, net.Addr)
-		at     string
-	}{{tcp, "127.0.0.1:0"}, {tcp, ":0"}, {quic, "127.0.0.1:0"}, {quic, ":0"}} {
-		l, addr := x.listen(x.at)
-		require.NoError(t, (&serving{Address: addr.String(), Shares: []string{"backup"}}).write(home))
+		listen func(string) (io.Closer, error)
+		host   string
+	}{{tcp, "127.0.0.1"}, {tcp, ""}, {quic, "127.0.0.1"}, {quic, ""}} {
+		// Below the ports that Linux gives to others: nobody takes the port once it is free again.
+		var l io.Closer
+		var address string
+		for err := io.EOF; err != nil; {
+			address = net.JoinHostPort(x.host, strconv.Itoa(20000+rand.IntN(12000)))
+			l, err = x.listen(address)
+		}
+		require.NoError(t, (&serving{Address: address, Shares: []string{"backup"}}).write(home))
 		now, err := readServing(home)
 		require.NoError(t, err)
 		require.Len(t, now, 1)
