@@ -48,7 +48,7 @@ func (t *Tree) apply(f *folder, base string, m Meta, opt *TargetOptions) error {
 	if have.Kind != m.Kind {
 		return ErrExists
 	}
-	if err := t.volumes.note(have.ID.Dev, f); err != nil {
+	if _, err := t.volumes.note(have.ID.Dev, f); err != nil {
 		return err
 	}
 	if m.Kind == Dir && (have.Mode != m.Mode&modeBits || opt.Owner && (have.UID != m.UID || have.GID != m.GID) || len(m.Xattrs) > 0) {

@@ -69,7 +69,7 @@ func (b *Batch) Commit() []error {
 // prevents that. It reports whether it synced file by file.
 func (b *Batch) syncData(staged []*Staged, errs []error) (byFile bool) {
 	byFile = b.opt.Sync == SyncFile
-	volumes := map[uint64]error{}
+	volumes := map[*syncer]error{}
 	for i, s := range staged {
 		if s.synced {
 			continue
@@ -77,9 +77,13 @@ func (b *Batch) syncData(staged []*Staged, errs []error) (byFile bool) {
 		err := errors.ErrUnsupported
 		if !byFile {
 			var done bool
-			if err, done = volumes[s.dev]; !done {
-				err = b.tree.volumes.sync(s.dev)
-				volumes[s.dev] = err
+			v := s.before.syncer
+			if err, done = volumes[v]; !done {
+				err = v.sync()
+				volumes[v] = err
+			}
+			if err == nil {
+				err = s.before.err()
 			}
 		}
 		if errors.Is(err, errors.ErrUnsupported) {

@@ -58,6 +58,7 @@ type Partial struct {
 	least     int64 // bytes that the source of an early one has by now
 	opt       TargetOptions
 	inMemory  bool           // file system without a medium
+	before    moment         // all data that this Partial writes is written after it
 	log       *checkpointLog // nil without checkpoint
 	earlier   *earlierRun    // nil for a new file
 
@@ -168,7 +169,7 @@ func (p *Partial) open(source Identity) (err error) {
 		p.closeFiles()
 	}()
 	_, dev := fileID(info)
-	if err := p.tree.volumes.note(dev, p.dir); err != nil {
+	if p.before, err = p.tree.volumes.note(dev, p.dir); err != nil {
 		return err
 	}
 	if p.resumable() {
@@ -923,7 +924,7 @@ func (p *Partial) Stage(m Meta) (*Staged, error) {
 		return nil, at("stage", p.path, err)
 	}
 	p.endLocked()
-	s := newStaged(p.tree, p.path, p.file, info)
+	s := newStaged(p.tree, p.path, p.file, info, p.before)
 	s.target, s.synced, s.log = p.target, synced, p.log
 	p.dir.release()
 	return s, nil

@@ -17,7 +17,7 @@ type Staged struct {
 	target writingTarget // until it ended
 	file   content
 	ref    fileRef
-	dev    uint64
+	before moment         // the data was written after it
 	synced bool           // on the medium already
 	log    *checkpointLog // nil without checkpoint
 
@@ -28,9 +28,8 @@ type Staged struct {
 	err   error // a failed sync, final
 }
 
-func newStaged(t *Tree, path string, file *os.File, info fs.FileInfo) *Staged {
-	_, dev := fileID(info)
-	return &Staged{tree: t, path: path, file: file, ref: refOf(info), dev: dev}
+func newStaged(t *Tree, path string, file *os.File, info fs.FileInfo, before moment) *Staged {
+	return &Staged{tree: t, path: path, file: file, ref: refOf(info), before: before}
 }
 
 // content is an open file.
@@ -84,13 +83,14 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 			file.Close()
 		}
 	}()
-	s := newStaged(t, m.Path, file, info)
 	if !fresh {
 		if err := removeIfThere(f.root, reserved+checkpointSuffix); err != nil {
 			return nil, err
 		}
 	}
-	if err := t.volumes.note(s.dev, f); err != nil {
+	_, dev := fileID(info)
+	before, err := t.volumes.note(dev, f)
+	if err != nil {
 		return nil, err
 	}
 	if len(data) > 0 {
@@ -102,6 +102,7 @@ func (t *Tree) putOver(f *folder, base string, m Meta, data []byte, opt *TargetO
 	if err := opt.dress(fileHandle(f.root, name, file), nil, m); err != nil {
 		return nil, err
 	}
+	s := newStaged(t, m.Path, file, info, before)
 	if opt.Sync == SyncFile {
 		if err := opt.syncing(file.Sync); err != nil {
 			return nil, err

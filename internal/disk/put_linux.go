@@ -85,7 +85,8 @@ func (n *newcomer) as(mode uint32, now int64, st *unix.Stat_t) *newcomer {
 
 // fill writes a new file of f, of which like says what it is like, and gives it its metadata.
 func (t *Tree) fill(f *folder, file *plainFile, like *newcomer, m Meta, data []byte, opt *TargetOptions) (*Staged, error) {
-	if err := t.volumes.note(like.dev, f); err != nil {
+	before, err := t.volumes.note(like.dev, f)
+	if err != nil {
 		return nil, err
 	}
 	if err := file.write(data); err != nil {
@@ -106,7 +107,7 @@ func (t *Tree) fill(f *folder, file *plainFile, like *newcomer, m Meta, data []b
 	if err := opt.dress(h, &have, m); err != nil {
 		return nil, err
 	}
-	s := &Staged{tree: t, path: m.Path, file: file, dev: like.dev}
+	s := &Staged{tree: t, path: m.Path, file: file, before: before}
 	if opt.Sync == SyncFile {
 		if err := opt.syncing(file.Sync); err != nil {
 			return nil, err

@@ -98,7 +98,8 @@ func (t *Tree) Link(from, to string) error {
 					return err
 				}
 				_, dev := fileID(info)
-				return t.volumes.note(dev, f)
+				_, err := t.volumes.note(dev, f)
+				return err
 			})
 		})
 	})

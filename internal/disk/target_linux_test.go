@@ -315,3 +315,41 @@ func TestHoles(t *testing.T) {
 		require.True(t, bytes.Equal(append([]byte("x"), make([]byte, 99_999)...), got))
 	}
 }
+
+// The system reports to one sync only that data could not be written back, and that sync may be of
+// other files. None of those that were written before gets its name.
+func TestFailedSyncOfOthers(t *testing.T) {
+	tree, dir := openTree(t)
+	opt := TargetOptions{Sync: SyncBatch}
+	commit := func(s *Staged) error {
+		batch := NewBatch(tree, opt)
+		batch.Add(s)
+		return batch.Commit()[0]
+	}
+	part, err := tree.Partial(Meta{Path: "part", Kind: File, Size: 5, Mode: 0o644, ModTime: someTime}, 1<<20, opt)
+	require.NoError(t, err)
+	first, second := stage(t, tree, "first", 1, opt), stage(t, tree, "second", 1, opt)
+	disk := tree.volumes.all()[0]
+	works := disk.dir
+	disk.dir, err = os.Open(dir)
+	require.NoError(t, err)
+	require.NoError(t, disk.dir.Close())
+	require.Error(t, commit(first))
+	disk.dir = works
+
+	require.Error(t, commit(second))
+	later := stage(t, tree, "later", 1, opt)
+	require.NoError(t, commit(later))
+	_, err = part.WriteAt([]byte("hello"), 0)
+	require.NoError(t, err)
+	opened, err := part.Stage(Meta{Path: "part", Kind: File, Size: 5, Mode: 0o644, ModTime: someTime})
+	require.NoError(t, err)
+	require.Error(t, commit(opened), "part of it may have been written before")
+	for _, s := range []*Staged{first, second, opened} {
+		require.NoError(t, s.Discard())
+	}
+	names, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Len(t, names, 1)
+	require.Equal(t, "later", names[0].Name())
+}

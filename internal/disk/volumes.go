@@ -2,62 +2,85 @@ package disk
 
 import (
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"sync"
+	"sync/atomic"
 )
 
 // volumes are the file systems that a tree wrote to, each with an open folder on it: only somebody
 // who had something open before learns of an error in writing back.
 type volumes struct {
 	mu    sync.Mutex // guards the following; not held while syncing
-	byDev map[uint64]*os.File
+	byDev map[uint64]*syncer
 }
 
-// note remembers the file system dev. f is a folder on it.
-func (v *volumes) note(dev uint64, f *folder) error {
+// syncer syncs a file system. The system reports an error in writing back to one sync only, and that
+// may be of files that this sync was not for. So a failed sync counts for all that was written
+// before it.
+type syncer struct {
+	dir    *os.File
+	mu     sync.Mutex            // held while syncing: the one that is told of an error must note it first
+	failed atomic.Pointer[error] // of the last sync that failed, nil if none did
+}
+
+// moment is a time before a file was written.
+type moment struct {
+	syncer *syncer
+	failed *error // of syncer, then
+}
+
+// note remembers the file system dev, and the present moment. f is a folder on it.
+func (v *volumes) note(dev uint64, f *folder) (moment, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.byDev[dev] != nil {
-		return nil
+	at := v.byDev[dev]
+	if at == nil {
+		dir, err := f.root.Open(".")
+		if err != nil {
+			return moment{}, err
+		}
+		if v.byDev == nil {
+			v.byDev = make(map[uint64]*syncer)
+		}
+		at = &syncer{dir: dir}
+		v.byDev[dev] = at
 	}
-	dir, err := f.root.Open(".")
-	if err != nil {
-		return err
+	return moment{at, at.failed.Load()}, nil
+}
+
+// sync returns when everything written to the file system is on the medium.
+func (s *syncer) sync() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := syncVolume(s.dir)
+	if err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		s.failed.Store(&err)
 	}
-	if v.byDev == nil {
-		v.byDev = make(map[uint64]*os.File)
+	return err
+}
+
+// err returns the error of a sync that failed since, if any did.
+func (m moment) err() error {
+	if now := m.syncer.failed.Load(); now != m.failed {
+		return *now
 	}
-	v.byDev[dev] = dir
 	return nil
 }
 
-// sync returns when everything written to dev is on the medium.
-func (v *volumes) sync(dev uint64) error {
-	v.mu.Lock()
-	dir := v.byDev[dev]
-	v.mu.Unlock()
-	if dir == nil {
-		return os.ErrClosed
-	}
-	return syncVolume(dir)
-}
-
 // all returns the file systems.
-func (v *volumes) all() []uint64 {
+func (v *volumes) all() []*syncer {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	devs := make([]uint64, 0, len(v.byDev))
-	for dev := range v.byDev {
-		devs = append(devs, dev)
-	}
-	return devs
+	return slices.Collect(maps.Values(v.byDev))
 }
 
 func (v *volumes) close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, dir := range v.byDev {
-		dir.Close()
+	for _, x := range v.byDev {
+		x.dir.Close()
 	}
 	v.byDev = nil
 }
@@ -74,12 +97,12 @@ func (t *Tree) SyncAll() error {
 	}
 	defer top.release()
 	_, dev := fileID(top.info)
-	if err := t.volumes.note(dev, top); err != nil {
+	if _, err := t.volumes.note(dev, top); err != nil {
 		return at("sync", ".", err)
 	}
 	var failed []error
-	for _, dev := range t.volumes.all() {
-		if err := t.volumes.sync(dev); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+	for _, v := range t.volumes.all() {
+		if err := v.sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
 			failed = append(failed, at("sync", ".", err))
 		}
 	}
