@@ -25,6 +25,9 @@ const (
 	stagedFiles = 1024
 	stagedBytes = 64 << 20
 	stagedFor   = 200 * time.Millisecond
+	// namers is how many batches are made durable and named at a time: one waits for the medium
+	// while the other gives names.
+	namers = 2
 )
 
 // commitEvents hears how resolved entries end. Receiver implements it.
@@ -229,7 +232,7 @@ func (c *committer) run() {
 		c.name(files)
 		lap.stop()
 		c.mu.Lock()
-		c.naming = 0
+		c.naming -= len(files)
 		c.flushIdleLocked()
 		c.cond.Broadcast()
 		c.mu.Unlock()
@@ -247,7 +250,8 @@ func (c *committer) next() []stagedFile {
 		return nil
 	}
 	files := c.staged
-	c.staged, c.bytes, c.flush, c.naming = nil, 0, false, len(files)
+	c.staged, c.bytes, c.flush = nil, 0, false
+	c.naming += len(files)
 	return files
 }
 

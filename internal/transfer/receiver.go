@@ -95,7 +95,9 @@ func NewReceiver(
 func (v *Receiver) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { v.end(context.Cause(ctx)) })()
 	var tasks sync.WaitGroup
-	tasks.Go(v.committer.run)
+	for range namers {
+		tasks.Go(v.committer.run)
+	}
 	v.side.pump.start(&tasks, v.side.ctx.Done(), v.handle, v.end)
 	tasks.Wait()
 	v.side.running.Wait()
