@@ -227,7 +227,7 @@ func TestBrokenStreamLeavesNothing(t *testing.T) {
 	source := &StreamSource{Entry: wire.Entry{Kind: wire.File, Path: "-", Size: wire.Unknown}, R: r}
 	s := session{source: source, target: openTree(t, dst), path: "dump", streams: 2}
 	s.run(t, t.Context())
-	require.Equal(t, Failed, s.sent[len(s.sent)-1].Kind)
+	require.True(t, slices.ContainsFunc(s.sent, func(e Event) bool { return e.Kind == Failed }), "the other end may report more after it")
 	names, err := os.ReadDir(dst)
 	require.NoError(t, err)
 	require.Empty(t, names)
