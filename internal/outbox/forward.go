@@ -321,7 +321,7 @@ func (s *Forwards) beginLocked(f Forward, others []*forwarding) {
 	}
 	s.running[f.Share] = x
 	opt, log := s.opt, s.log.With("share", f.Share, "to", f.place())
-	opt.Pin, opt.Priority, opt.RateLimit = f.Pin, f.Priority, f.RateLimit
+	opt.Pin, opt.Priority = f.Pin, f.Priority
 	opt.Notice = func(text string) { log.Info(text) }
 	go func() {
 		defer close(x.ended)
@@ -396,7 +396,7 @@ func (x *forwarding) watch(ctx context.Context, opt fxfer.Options, log *slog.Log
 	}
 	w := Watcher{
 		Queue: x.queue, Dir: x.Dir, URL: x.place(), Settle: x.Settle, Then: x.Then, Log: log,
-		Send: SendWith(client, x.Dir, x.URL, nil), urgent: x.urgent,
+		Send: SendWith(client, x.Dir, x.URL, fxfer.NewThrottle(x.RateLimit)), urgent: x.urgent,
 	}
 	if x.Webhook.URL != "" {
 		w.Tell = x.Webhook.tell(x.Share, webhookWithin)

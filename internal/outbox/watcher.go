@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,6 +50,8 @@ type Watcher struct {
 	early  early
 	linger time.Duration // for so long a file stays here once it is there, before Then
 
+	sessions sessions // only the sending goroutine uses it
+
 	steady map[string]sight // files that are arriving; only the scanning goroutine uses this and what follows
 	aside  map[string]sight // files in asideName, as they were first seen there
 	kept   map[string]kept  // files that could not be removed or moved
@@ -82,6 +85,8 @@ const (
 	scanShare  = 10                     // scans take at most one part in so many of the time
 	lookEvery  = time.Second            // for changes that commands made in the queue
 	maxBackoff = time.Minute            // between sessions that fail
+
+	maxSessions = 4 // at a time; all but one are for files that somebody waits for
 )
 
 // Run watches the folder until ctx ends, and then returns nil. Before, it returns an error if the
@@ -436,39 +441,91 @@ func (w *Watcher) isReady(root *os.Root, f *found, p string, v Version, now time
 	return ready(now.Sub(s.since), w.Settle, v, f.marker(p), w.Marker != "", func() bool { return isOpen(root, p) })
 }
 
+// session is one that has ended.
+type session struct {
+	batch map[string]Version
+	err   error
+}
+
+// sessions are those that run. Only the goroutine that begins them uses it, apart from ended.
+type sessions struct {
+	n     int
+	files map[string]bool // that they send
+	ended chan session
+}
+
+// begin runs send in a session of its own.
+func (s *sessions) begin(batch map[string]Version, send func() error) {
+	s.n++
+	for p := range batch {
+		s.files[p] = true
+	}
+	go func() { s.ended <- session{batch, send()} }()
+}
+
+// end notes that a session has ended.
+func (s *sessions) end(x session) {
+	s.n--
+	for p := range x.batch {
+		delete(s.files, p)
+	}
+}
+
 // sendAll sends batches until ctx ends. It looks for the next one when wake is signalled, when a
 // command has changed the queue, and when a file is due again. The first session need not have a
 // file: it shows whether the server takes any.
+//
+// A session takes some round trips to begin and to end. Files that somebody waits for do not wait for
+// that: other sessions for them begin meanwhile. After one has failed, none begins until all have ended.
 func (w *Watcher) sendAll(ctx context.Context, wake <-chan struct{}, sent chan<- struct{}) error {
+	w.sessions = sessions{files: map[string]bool{}, ended: make(chan session)}
+	run := &w.sessions
+	defer func() {
+		for ; run.n > 0; run.n-- {
+			<-run.ended
+		}
+	}()
 	connected := false
+	var failed *session
 	for failures := 0; ctx.Err() == nil; {
 		before := w.Queue.changed()
-		batch, err := w.take(time.Now())
-		if err == nil && len(batch) == 0 && (connected || batch == nil) {
-			w.idle(ctx, wake, before)
+		if failed == nil && (run.n == 0 || run.n < maxSessions && len(w.urgent.all()) > 0) {
+			batch, err := w.take(time.Now())
+			switch {
+			case err != nil:
+				failed = &session{err: err}
+			case len(batch) > 0, batch != nil && !connected && run.n == 0:
+				run.begin(batch, func() error { return w.sendBatch(ctx, batch, sent) })
+				continue
+			}
+		}
+		if failed != nil && run.n == 0 {
+			if w.isFinal(failed.err) {
+				return failed.err
+			}
+			pause := pauseAfter(failures)
+			if failures == 0 || len(failed.batch) > 0 { // while nothing waits, one line is enough
+				w.Log.Warn("trying again", "in", pause.Round(time.Millisecond), "error", failed.err)
+			}
+			failures++
+			failed = nil
+			sleep(ctx, pause)
 			continue
 		}
-		if err == nil {
-			err = w.sendBatch(ctx, batch, sent)
-		}
+		x := w.idle(ctx, wake, before)
 		switch {
+		case x == nil:
+			continue
 		case ctx.Err() != nil:
-			return nil
-		case err == nil:
+		case x.err != nil:
+			failed = cmp.Or(failed, x)
+		default:
 			if !connected {
 				w.Log.Info("connected", "url", w.URL)
 			}
 			connected, failures = true, 0
-			continue
-		case w.isFinal(err):
-			return err
 		}
-		pause := pauseAfter(failures)
-		if failures == 0 || len(batch) > 0 { // while nothing waits, one line is enough
-			w.Log.Warn("trying again", "in", pause.Round(time.Millisecond), "error", err)
-		}
-		failures++
-		sleep(ctx, pause)
+		run.end(*x)
 	}
 	return nil
 }
@@ -491,8 +548,9 @@ func (w *Watcher) isFinal(err error) bool {
 	}
 }
 
-// idle returns when there may be something to send. before is the mark of the queue that had nothing.
-func (w *Watcher) idle(ctx context.Context, wake <-chan struct{}, before [2]int64) {
+// idle returns when a session has ended, or with nil when there may be something to send. before is
+// the mark of the queue that had nothing.
+func (w *Watcher) idle(ctx context.Context, wake <-chan struct{}, before [2]int64) *session {
 	due := time.NewTimer(retryAfter(0))
 	defer due.Stop()
 	look := time.NewTicker(lookEvery)
@@ -500,16 +558,18 @@ func (w *Watcher) idle(ctx context.Context, wake <-chan struct{}, before [2]int6
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
+		case x := <-w.sessions.ended:
+			return &x
 		case <-wake:
-			return
+			return nil
 		case <-w.urgent.queued:
-			return
+			return nil
 		case <-due.C: // a file may be due again
-			return
+			return nil
 		case <-look.C:
 			if w.Queue.changed() != before {
-				return
+				return nil
 			}
 		}
 	}
@@ -524,7 +584,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // take marks the files of the next batch as being sent, and returns them: none with an error, and nil
-// if the queue is paused.
+// if the queue is paused. While a session runs, these are only files that somebody waits for.
 func (w *Watcher) take(now time.Time) (batch map[string]Version, err error) {
 	err = w.Queue.update(func(c *change) error {
 		batch = nil
@@ -533,14 +593,16 @@ func (w *Watcher) take(now time.Time) (batch map[string]Version, err error) {
 			return err
 		}
 		batch = map[string]Version{}
-		if err := wait(c, func(string) bool { return true }); err != nil { // if the last end was not stored
+		run, urgent := w.sessions, w.urgent.all()
+		if err := wait(c, func(p string) bool { return !run.files[p] }); err != nil { // if the last end was not stored
 			return err
 		}
 		waiting, err := c.pending()
 		if err != nil {
 			return err
 		}
-		for _, n := range next(waiting, w.urgent.all(), now) {
+		waiting = slices.DeleteFunc(waiting, func(n named) bool { return run.files[n.path] || run.n > 0 && !urgent[n.path] })
+		for _, n := range next(waiting, urgent, now) {
 			if n.file.State = Sending; w.isIntact(n.path, n.file.Version) {
 				batch[n.path] = n.file.Version
 			} else {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -135,6 +136,94 @@ func TestFirstSession(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOverlap: sessions for files that somebody waits for begin while others run, up to a bound. A file
+// is in one of them at a time, and after one has failed, none begins until all have ended.
+func TestOverlap(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w, root := newWatcher(t, dir, Then{})
+		w.urgent = newUrgent()
+		running := map[string]chan error{} // sessions by their files
+		var mu sync.Mutex                  // guards running
+		w.Send = func(ctx context.Context, paths iter.Seq[string], _ func(string) bool, result func(Result)) error {
+			all := slices.Collect(paths)
+			end := make(chan error)
+			mu.Lock()
+			running[strings.Join(all, " ")] = end
+			mu.Unlock()
+			var err error
+			select {
+			case err = <-end:
+			case <-ctx.Done():
+			}
+			for _, p := range all {
+				result(Result{Path: p})
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			delete(running, strings.Join(all, " "))
+			return err
+		}
+		sessions := func() []string {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Sorted(maps.Keys(running))
+		}
+		end := func(files string, err error) {
+			mu.Lock()
+			c := running[files]
+			mu.Unlock()
+			c <- err
+			synctest.Wait()
+		}
+		wake := make(chan struct{}, 1)
+		arrive := func(urgent bool, files ...string) {
+			for _, p := range files {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, p), nil, 0o600))
+				if urgent {
+					t.Cleanup(w.urgent.add(p))
+				}
+				queueFiles(t, w.Queue, map[string]File{p: {State: Waiting, Version: *look(root, p), Arrived: time.Now()}})
+			}
+			wake <- struct{}{}
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		over := make(chan error, 1)
+		arrive(false, "a", "b")
+		go func() { over <- w.sendAll(ctx, wake, make(chan struct{}, 1)) }()
+		require.Equal(t, []string{"a b"}, sessions())
+		arrive(false, "c")
+		require.Equal(t, []string{"a b"}, sessions(), "nobody waits for c")
+		arrive(true, "d", "e")
+		arrive(true, "f")
+		arrive(true, "g")
+		require.Equal(t, []string{"a b", "d e", "f", "g"}, sessions())
+		arrive(true, "h")
+		require.Len(t, sessions(), maxSessions)
+		end("f", nil)
+		require.Equal(t, []string{"a b", "d e", "g", "h"}, sessions())
+
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "d"), []byte("new"), 0o600))
+		end("h", nil)
+		arrive(true, "d")
+		require.Equal(t, []string{"a b", "d e", "g"}, sessions(), "d is under way")
+		end("g", errors.New("the line is away"))
+		arrive(true, "i")
+		require.Equal(t, []string{"a b", "d e"}, sessions(), "a session has failed")
+		end("a b", nil)
+		end("d e", nil)
+		require.Empty(t, sessions())
+		time.Sleep(time.Minute)
+		require.Equal(t, []string{"c d g i"}, sessions(), "all in one")
+		cancel()
+		require.NoError(t, <-over)
+	})
 }
 
 // sendTwo sends the files a and b, and returns what the queue knows of them afterwards.
