@@ -36,7 +36,8 @@ the copies that you asked this server for: see "fxfer copy --help".`,
   fxfer queue fxfer://berlin
   fxfer queue cancel fxfer://berlin 5b1f0c9a77d04e21
   fxfer queue pause /srv/scans
-  fxfer queue drop /srv/scans 2026/huge.tif`,
+  fxfer queue drop /srv/scans 2026/huge.tif
+  fxfer queue drop --all /srv/mistake`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 && !fxfer.IsURL(args[0]) {
 				return exit.Usage("`fxfer queue ls DIR` lists the queues of one folder", "%q is neither ls, pause, resume, retry, drop nor cancel", args[0])
@@ -53,10 +54,7 @@ the copies that you asked this server for: see "fxfer copy --help".`,
 			`The watcher tries failed files again after a pause, which grows up to an hour. Retry
 makes it try them now. With FILE, it also takes back a drop. It does not change
 files that are arriving, being sent or there.`, "to be tried again", (*outbox.Queue).Retry),
-		newQueueEdit("drop", "Do not send failed files, or these",
-			`Drop keeps files from being sent: those that failed, or FILE. A file that changes
-later is sent again. Drop does not change files that are being sent or there, and
-removes nothing.`, "dropped", (*outbox.Queue).Drop),
+		newQueueDrop(),
 		newQueueCancel())
 	return c
 }
@@ -343,4 +341,58 @@ URL" lists the IDs.`,
 			return changeCopies(c.Context(), c.OutOrStdout(), at, args[1:], fxfer.CancelCopy)
 		},
 	}
+}
+
+func newQueueDrop() *cobra.Command {
+	c := newQueueEdit("drop", "Do not send failed files, or these, or forget a queue",
+		`Drop keeps files from being sent: those that failed, or FILE. A file that changes
+later is sent again. Drop does not change files that are being sent or there, and
+removes nothing.
+
+With --all, drop forgets the whole queue, what is there included, and asks first.
+The files stay, here and at the server. The watcher must have ended: the next one
+for the same folder and URL begins anew.`, "dropped", (*outbox.Queue).Drop)
+	var all, yes bool
+	some := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		switch {
+		case all && len(args) > 1:
+			return exit.Usage("leave out --all to drop single files", "--all drops a whole queue: name only the folder")
+		case yes && !all:
+			return exit.Usage("", "--yes works with --all only")
+		case all:
+			return dropQueues(c, args, yes)
+		}
+		return some(c, args)
+	}
+	c.Flags().BoolVar(&all, "all", false, "forget the whole queue of DIR")
+	c.Flags().BoolVar(&yes, "yes", false, "don't ask")
+	return c
+}
+
+// dropQueues forgets the queues of the folder that a command names.
+func dropQueues(c *cobra.Command, args []string, yes bool) error {
+	queues, err := queueToChange(args)
+	if err != nil {
+		return err
+	}
+	ctx, stop := exit.Interruptible(c.Context())
+	defer stop()
+	for _, q := range queues {
+		name := fmt.Sprintf("%s to %s", term.Name(q.Dir), term.Name(q.URL))
+		if !yes {
+			if ok, err := term.Agree(ctx, fmt.Sprintf("Forget the queue of %s? [y/N] ", name)); err != nil || !ok {
+				return err
+			}
+		}
+		err := q.Remove()
+		switch {
+		case errors.Is(err, outbox.ErrRunning):
+			return exit.Usage("end the watcher first, or take forward out of the server's configuration", "%s: %w", name, err)
+		case err != nil:
+			return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+		}
+		fmt.Fprintf(c.OutOrStdout(), "forgot the queue of %s\n", name)
+	}
+	return nil
 }

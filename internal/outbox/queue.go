@@ -426,6 +426,17 @@ func (q *Queue) edit(path string, f func(*File) bool) (n int, err error) {
 	return n, err
 }
 
+// Remove forgets the queue, what is there included. It changes no file of the folder. It returns
+// ErrRunning while a watcher runs.
+func (q *Queue) Remove() error {
+	unlock, err := q.lock(time.Second)
+	if err != nil {
+		return err
+	}
+	defer unlock() // its file stays: another process may wait for it
+	return q.open(false, func(*bolt.DB) error { return os.Remove(q.path) })
+}
+
 // lock keeps other processes from watching for this queue until unlock is called or this process
 // ends. It waits for so long: Running has the lock for a moment.
 func (q *Queue) lock(wait time.Duration) (unlock func(), err error) {
