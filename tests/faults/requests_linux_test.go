@@ -27,11 +27,14 @@ import (
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
-var requestLabs = flag.Int("request-labs", 0, "labs for TestRequests, and as many with time to think; 0 skips it")
+var requestLabs = flag.Int("request-labs", 0, "labs for TestRequests at most, and as many with time to think; 0 skips it")
+
+// near is how much a way of fxfer and of Python may differ, in seconds.
+const near = 0.005
 
 // TestRequests: the whole matrix of requests has the figures of an independent program on the same
-// line, within 5 ms. Of several labs, the least median of a way counts: a busy machine only adds to
-// it.
+// line, within 5 ms. A busy machine only adds to a median, on either side, so the least of several
+// counts. It may not hide a wait of fxfer or of Python: that comes in each of them.
 func TestRequests(t *testing.T) {
 	switch {
 	case os.Geteuid() != 0:
@@ -44,41 +47,44 @@ func TestRequests(t *testing.T) {
 		t.Skip(err)
 	}
 	for _, think := range []string{"0s", "10ms"} {
-		ways, ours, theirs := []probe.Latency(nil), []float64(nil), []float64(nil)
-		for range *requestLabs {
+		var r requests
+		for n := range *requestLabs {
 			undisturbed(t, 10*time.Second, func(t testing.TB) func() { // several labs make up for less
-				measured, medians := requestsIn(t, python, think)
-				return func() {
-					if ways == nil {
-						ways = measured
-						ours, theirs = slices.Repeat([]float64{math.Inf(1)}, len(ways)), slices.Repeat([]float64{math.Inf(1)}, len(ways))
-					}
-					for k := range measured {
-						if theirs[k] = min(theirs[k], medians[k]); measured[k].Count > 0 { // else its time was over
-							ours[k] = min(ours[k], measured[k].Median)
-						}
-					}
-				}
+				return r.measure(t, python, think)
 			})
-		}
-		wrong, largest := 0, 0.0
-		for k, way := range ways {
-			d := ours[k] - theirs[k]
-			largest = max(largest, math.Abs(d))
-			if math.Abs(d) > 0.005 {
-				wrong++
-				way.Histogram = nil
-				t.Logf("%+.1f ms, where Python took %.1f ms: %+v", d*1e3, theirs[k]*1e3, way)
+			wrong, largest := 0, 0.0
+			for k, way := range r.ways {
+				d := r.ours[k] - r.theirs[k]
+				largest = max(largest, math.Abs(d))
+				if math.Abs(d) > near {
+					wrong++
+					way.Histogram = nil
+					t.Logf("%+.1f ms, where Python took %.1f ms: %+v", d*1e3, r.theirs[k]*1e3, way)
+				}
+			}
+			t.Logf("think %s, %d labs: %d of %d ways differ by more than 5 ms, the largest difference is %.1f ms; Python measured %d of them alone",
+				think, n+1, wrong, len(r.ways), largest*1e3, r.again)
+			if wrong == 0 {
+				break
+			}
+			if n+1 == *requestLabs {
+				require.LessOrEqual(t, wrong, len(r.ways)/100)
 			}
 		}
-		t.Logf("think %s: %d of %d ways differ by more than 5 ms, the largest difference is %.1f ms", think, wrong, len(ways), largest*1e3)
-		require.LessOrEqual(t, wrong, len(ways)/100)
 	}
 }
 
-// requestsIn measures requests in a lab: with fxfer, and then with Python in the same ways. It returns
-// the report of the one, and the medians of the other in seconds.
-func requestsIn(t testing.TB, python, think string) (ours []probe.Latency, theirs []float64) {
+// requests has the least medians of all labs, in seconds.
+type requests struct {
+	ways         []probe.Latency
+	ours, theirs []float64
+	again        int // ways that Python measured once more, one at a time
+}
+
+// measure measures requests in a lab: with fxfer, and then with Python in the same ways, eight of
+// them at a time. They share the processors, so Python repeats alone those in which it was slower than
+// fxfer. What measure returns counts the figures.
+func (r *requests) measure(t testing.TB, python, think string) (count func()) {
 	t.Helper()
 	folder, err := hosts.NewFolder("fxfer-requests-", "home", "tmp", "dst")
 	require.NoError(t, err)
@@ -109,15 +115,15 @@ func requestsIn(t testing.TB, python, think string) (ours []probe.Latency, their
 	require.NoError(t, json.Unmarshal(out, &report))
 	t.Log(report.Notes)
 	require.Len(t, report.Exchanges, 2*len(probe.PerConnection)*len(probe.Sizes)*len(probe.Ways()))
-	ways, err := json.Marshal(report.Exchanges)
-	require.NoError(t, err)
-	run := func(host *lab.Host, role string) *lab.Cmd {
-		c := host.Command(t.Context(), python, "requests.py", role, x.Addr.String(), "certificate.pem")
+	run := func(host *lab.Host, ways any, role, atOnce string) *lab.Cmd {
+		input, err := json.Marshal(ways)
+		require.NoError(t, err)
+		c := host.Command(t.Context(), python, "requests.py", role, x.Addr.String(), "certificate.pem", atOnce)
 		c.Dir = folder.Path
-		c.Stdin, c.Stderr = bytes.NewReader(ways), os.Stderr
+		c.Stdin, c.Stderr = bytes.NewReader(input), os.Stderr
 		return c
 	}
-	server := run(box.Right, "server")
+	server := run(box.Right, report.Exchanges, "server", "1")
 	var ready hosts.Output
 	server.Stdout = &ready
 	require.NoError(t, server.Start())
@@ -126,11 +132,42 @@ func requestsIn(t testing.TB, python, think string) (ours []probe.Latency, their
 		_ = server.Wait()
 	}()
 	require.Eventually(t, func() bool { return ready.String() != "" }, time.Minute, 10*time.Millisecond)
-	out, err = run(box.Left, "client").Output()
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(out, &theirs))
-	require.Len(t, theirs, len(report.Exchanges))
-	return report.Exchanges, theirs
+	client := func(ways []*probe.Latency, atOnce string) (medians []*float64) {
+		out, err := run(box.Left, ways, "client", atOnce).Output()
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(out, &medians))
+		require.Len(t, medians, len(ways))
+		return medians
+	}
+	ways := make([]*probe.Latency, len(report.Exchanges))
+	for k := range ways {
+		ways[k] = &report.Exchanges[k]
+	}
+	together := client(ways, "8")
+	again := 0
+	for k, way := range ways {
+		if way.Count > 0 && *together[k] > way.Median+near {
+			again++
+		} else {
+			ways[k] = nil
+		}
+	}
+	alone := client(ways, "1")
+	return func() {
+		r.ways, r.again = report.Exchanges, r.again+again
+		if r.ours == nil {
+			r.ours, r.theirs = slices.Repeat([]float64{math.Inf(1)}, len(ways)), slices.Repeat([]float64{math.Inf(1)}, len(ways))
+		}
+		for k, way := range r.ways {
+			if way.Count > 0 { // else its time was over
+				r.ours[k] = min(r.ours[k], way.Median)
+			}
+			r.theirs[k] = min(r.theirs[k], *together[k])
+			if alone[k] != nil {
+				r.theirs[k] = min(r.theirs[k], *alone[k])
+			}
+		}
+	}
 }
 
 // certificate returns a key and its certificate as PEM. The certificate is so large that Python's first

@@ -1,6 +1,8 @@
 """Requests and replies over sockets, in each way of a list. It measures what fxfer probe measures.
 
-usage: requests.py server|client HOST CERTIFICATE < WAYS > MEDIANS
+usage: requests.py server|client HOST CERTIFICATE AT-ONCE < WAYS > MEDIANS
+
+A client skips the ways that are null. It measures several others at once.
 """
 
 import json
@@ -14,7 +16,7 @@ import time
 
 PORT = 9000
 JOIN, TEST = 60, 20  # bytes, about
-role, host, certificate = sys.argv[1:4]
+role, host, certificate, at_once = sys.argv[1:5]
 sys.setswitchinterval(1e-4)
 ways = json.load(sys.stdin)
 
@@ -120,6 +122,8 @@ def serve(number, way):
 
 def measure(task):
     number, way = task
+    if way is None:
+        return None
     data, times, line = bytes(way["size"]), [], None
     for n in range(10 + (way["per_connection"] == 0)):
         begin = time.perf_counter()
@@ -144,5 +148,5 @@ if role == "server":
     time.sleep(1)
     print("ready", flush=True)
     threading.Event().wait()
-with multiprocessing.get_context("fork").Pool(8) as pool:  # no thread waits for another one
+with multiprocessing.get_context("fork").Pool(int(at_once)) as pool:  # no thread waits for another one
     json.dump(pool.map(measure, enumerate(ways), chunksize=1), sys.stdout)
