@@ -132,6 +132,10 @@ type Conn interface {
 	// LimitUnsent bounds how much unsent data Write takes, where that can be chosen. Write waits
 	// for room.
 	LimitUnsent(bytes int)
+	// LimitUnread sets the window that the peer gets, in bytes, where that can be chosen. Up to about
+	// twice as much may wait until it is read, for which the system may need twice that memory. A
+	// smaller window than before is not supported. It is for the goroutine that reads.
+	LimitUnread(bytes int)
 	// SetNoDelay sets TCP_NODELAY, which is on by default. QUIC has no such option.
 	SetNoDelay(on bool) error
 	// SetCork sets TCP_CORK, which is off by default: what is written waits for a full segment until

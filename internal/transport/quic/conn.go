@@ -326,6 +326,9 @@ func (c *Conn) SetLowerEffort(on bool) error {
 // LimitUnsent does nothing: quic-go takes only what it can send.
 func (c *Conn) LimitUnsent(int) {}
 
+// LimitUnread does nothing: the window of a stream is that of the Config.
+func (c *Conn) LimitUnread(int) {}
+
 // SetNoDelay does nothing: QUIC never waits for more data.
 func (c *Conn) SetNoDelay(bool) error { return nil }
 

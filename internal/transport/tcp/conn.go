@@ -46,6 +46,7 @@ type Conn struct {
 	near   bool                     // the path stays within a building
 	awaits int                      // what Await has set, 0 if nothing; the reader's
 	roomy  int                      // for what Await has made room; the reader's
+	unread int                      // what LimitUnread has set, 0 if nothing; the reader's
 	head   []byte                   // what Unencrypted has read, and the handshake has not; the reader's
 }
 
@@ -272,6 +273,13 @@ func (c *Conn) SetLowerEffort(on bool) error {
 
 // LimitUnsent bounds how much unsent data the kernel takes, where it can. Write waits for room.
 func (c *Conn) LimitUnsent(bytes int) { setLowWater(c.tcp, bytes) }
+
+// LimitUnread sets the window that the peer gets, where it can. About twice as much may wait until it is
+// read. It is for the goroutine that reads, and for windows that grow.
+func (c *Conn) LimitUnread(bytes int) {
+	limitUnread(c.tcp, bytes)
+	c.unread = bytes
+}
 
 // SetNoDelay sets TCP_NODELAY, which is on by default.
 func (c *Conn) SetNoDelay(on bool) error { return c.tcp.SetNoDelay(on) }

@@ -11,17 +11,23 @@ import (
 var errPlain = errors.New("the stream has no TLS")
 
 // plain takes the place of the records of a stream whose peers encrypt by themselves.
-type plain struct{ socketOf }
+type plain struct {
+	socketOf
+	late lateReader
+}
 
-func (plain) Client(context.Context, *tls.Config) error { return errPlain }
-func (plain) Server(context.Context, *tls.Config) error { return errPlain }
-func (plain) State() *tls.ConnectionState               { return nil }
-func (plain) Exporter(string, int) ([]byte, error)      { return nil, errPlain }
-func (plain) Admit()                                    {}
+func (*plain) Client(context.Context, *tls.Config) error { return errPlain }
+func (*plain) Server(context.Context, *tls.Config) error { return errPlain }
+func (*plain) State() *tls.ConnectionState               { return nil }
+func (*plain) Exporter(string, int) ([]byte, error)      { return nil, errPlain }
+func (*plain) Admit()                                    {}
 
-func (p plain) ReadRest(b []byte) (int, error) { return p.Read(b) }
+// Read lets what arrives between two calls be acknowledged at once.
+func (p *plain) Read(b []byte) (int, error) { return p.late.read(p.TCPConn, b, p.c.unread) }
 
-func (p plain) WriteBuffers(header, payload []byte) (int, error) {
+func (p *plain) ReadRest(b []byte) (int, error) { return p.Read(b) }
+
+func (p *plain) WriteBuffers(header, payload []byte) (int, error) {
 	n, err := (&net.Buffers{header, payload}).WriteTo(p.TCPConn)
 	return int(n), err
 }
@@ -29,7 +35,7 @@ func (p plain) WriteBuffers(header, payload []byte) (int, error) {
 // Plain ends the use of TLS without a word to the peer: from now on the stream carries bytes as they
 // are. The peer has to expect that, and must not have sent anything since its last message. Nobody
 // else may use c meanwhile.
-func (c *Conn) Plain() { c.records = plain{socketOf{c.tcp, c}} }
+func (c *Conn) Plain() { c.records = &plain{socketOf: socketOf{c.tcp, c}} }
 
 // Detach is Plain, but returns the socket. c must not be used any more.
 func (c *Conn) Detach() *net.TCPConn { return c.tcp }

@@ -146,6 +146,29 @@ func keepWindow(tcp *net.TCPConn, size int) {
 	})
 }
 
+// limitUnread clamps the window to size bytes, makes the receive buffer hold roomPerWindow of them, and
+// keeps the kernel from adapting it. Without privilege, SO_RCVBUF grants little (rmem_max), but
+// SO_RCVLOWAT makes room for half of what the kernel would adapt to (tcp_set_rcvlowat in
+// net/ipv4/tcp.c). SO_BUF_LOCK is that of Linux 5.15. Without it, the buffer is what SO_RCVBUF grants.
+func limitUnread(tcp *net.TCPConn, size int) {
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = socket.Control(raw, func(fd int) error {
+		set := func(option, value int) error { return unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, value) }
+		const receive = 2 // SOCK_RCVBUF_LOCK in include/net/sock.h
+		locks, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BUF_LOCK)
+		if err != nil {
+			err = set(unix.SO_RCVBUF, roomPerWindow*size)
+		} else {
+			err = errors.Join(set(unix.SO_BUF_LOCK, locks&^receive), set(unix.SO_RCVLOWAT, roomPerWindow*size),
+				set(unix.SO_RCVLOWAT, 1), set(unix.SO_BUF_LOCK, locks|receive))
+		}
+		return errors.Join(err, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_WINDOW_CLAMP, size))
+	})
+}
+
 // bufferSizes returns the sizes of both buffers, in bytes as the kernel counts.
 func bufferSizes(tcp *net.TCPConn) (snd, rcv int) { return socket.Buffers(tcp) }
 

@@ -57,6 +57,8 @@ func enlarge(tcp *net.TCPConn, d decision) {
 // keepWindow does nothing: only Linux moves a fixed window.
 func keepWindow(*net.TCPConn, int) {}
 
+func limitUnread(*net.TCPConn, int) {}
+
 // bufferSizes knows nothing here.
 func bufferSizes(*net.TCPConn) (snd, rcv int) { return 0, 0 }
 
