@@ -65,7 +65,7 @@ func (r *Relay) serveConn(ctx context.Context, conn transport.Conn, slot *connli
 	if !stop() || transport.Plain(conn) != nil {
 		return
 	}
-	x.join(conn, far)
+	x.join(r, conn, far)
 }
 
 // firstMessage completes the handshake of a client and reads what it asks for.

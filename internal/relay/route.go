@@ -22,13 +22,6 @@ const (
 	idleAfter = 10 * time.Minute
 	// halfOpenFor is the same once one direction has ended.
 	halfOpenFor = time.Minute
-	// unsent is how much the kernel takes beyond what it sends, in bytes.
-	unsent = 256 << 10
-
-	// A direction of a connection has a small buffer until it carries bulk data.
-	smallBuffer = 4 << 10
-	bulkBuffer  = 32 << 10
-
 	// paceEvery is the time between two decisions about the rate of a leg.
 	paceEvery = 25 * time.Millisecond
 	// pacedFrom is what a direction carries before its rate is decided on: less is over before the
@@ -174,13 +167,11 @@ type pair struct {
 }
 
 // join passes on what the client at near and the server at far send, until both have ended.
-func (x *route) join(near, far transport.Conn) {
+func (x *route) join(r *Relay, near, far transport.Conn) {
 	id := x.nextID.Add(1)
 	up, down := x.up.set.Add(id, far, math.MaxInt), x.down.set.Add(id, near, math.MaxInt)
 	defer up.Close()
 	defer down.Close()
-	near.LimitUnsent(unsent)
-	far.LimitUnsent(unsent)
 	defer context.AfterFunc(x.ctx, func() {
 		_ = near.Close()
 		_ = far.Close()
@@ -189,8 +180,9 @@ func (x *route) join(near, far transport.Conn) {
 	p.passed.Store(time.Now().UnixNano())
 	var running sync.WaitGroup
 	defer running.Wait()
+	most := func() int { return allWindows / max(1, r.conns.Count()) }
 	pass := func(to *session.DataStream, from transport.Conn, d *direction) {
-		if err := p.pass(to, from, d); err != nil { // neither direction is whole without the other
+		if err := p.pass(to, from, d, most); err != nil { // neither direction is whole without the other
 			_ = up.Close()
 			_ = down.Close()
 			return
@@ -211,12 +203,18 @@ func (p *pair) patience() time.Duration {
 }
 
 // pass passes on what from sends until its end, and that end. It returns an error where from does
-// not end properly, to does not take it, or nothing passes for long.
-func (p *pair) pass(to *session.DataStream, from transport.Conn, d *direction) error {
-	buf := make([]byte, smallBuffer)
+// not end properly, to does not take it, or nothing passes for long. most bounds the window of from.
+func (p *pair) pass(to *session.DataStream, from transport.Conn, d *direction, most func() int) error {
+	g := gauge{from: from, to: to}
+	buf := make([]byte, leastPiece)
+	piece := len(buf)
 	for {
-		_ = from.SetReadDeadline(time.Now().Add(p.patience()))
-		n, err := from.Read(buf)
+		now := time.Now()
+		if now.Sub(g.at) >= roomEvery {
+			piece = g.adapt(now, most())
+		}
+		_ = from.SetReadDeadline(now.Add(p.patience()))
+		n, err := from.Read(buf[:min(piece, len(buf))])
 		if n > 0 {
 			now := time.Now()
 			p.passed.Store(now.UnixNano())
@@ -225,6 +223,7 @@ func (p *pair) pass(to *session.DataStream, from transport.Conn, d *direction) e
 				return err
 			}
 			d.bytes.Add(int64(n))
+			g.passed += int64(n)
 		}
 		switch {
 		case errors.Is(err, io.EOF):
@@ -232,8 +231,8 @@ func (p *pair) pass(to *session.DataStream, from transport.Conn, d *direction) e
 		case errors.Is(err, os.ErrDeadlineExceeded) && time.Since(time.Unix(0, p.passed.Load())) < p.patience():
 		case err != nil:
 			return err
-		case n == smallBuffer && len(buf) == smallBuffer:
-			buf = make([]byte, bulkBuffer)
+		case piece > len(buf):
+			buf = make([]byte, mostPiece)
 		}
 	}
 }

@@ -1,0 +1,29 @@
+package relay
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRoom: a window holds what the path takes and as much again, within what all may have together.
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	const mbit, alone = 1e6 / 8, allWindows
+	for name, c := range map[string]struct {
+		rate float64
+		rtt  time.Duration
+		most int
+		want room
+	}{
+		"nothing is known":            {0, 0, alone, room{leastWindow, 2 * leastPiece, leastPiece}},
+		"a long leg":                  {100 * mbit, 80 * time.Millisecond, alone, room{2_000_000, 2 * mostPiece, mostPiece}},
+		"one of many streams":         {10 * mbit, 80 * time.Millisecond, allWindows / 33, room{200_000, 2 * 6250, 6250}},
+		"a fast one of many":          {100 * mbit, 80 * time.Millisecond, allWindows / 33, room{allWindows / 33, 2 * mostPiece, mostPiece}},
+		"more than there is room for": {100 * mbit, 80 * time.Millisecond, allWindows / 1000, room{leastWindow, 2 * mostPiece, mostPiece}},
+		"within a building":           {1000 * mbit, 100 * time.Microsecond, alone, room{5_000_000, 2 * mostPiece, mostPiece}},
+	} {
+		require.Equal(t, c.want, roomFor(c.rate, c.rtt, c.most), name)
+	}
+}
