@@ -109,7 +109,11 @@ func (s *transferSession) firstStreams() int {
 		return opt.Streams
 	}
 	learned := s.client.learned(s.client.pathName(s.url.Address(), s.via.transport))
-	return min(session.StartingStreams(0, learned), opt.MaxStreams)
+	n := session.StartingStreams(0, learned)
+	if s.relayed() {
+		n = max(n, session.RelayedStreams)
+	}
+	return min(n, opt.MaxStreams)
 }
 
 // connect opens the control stream. With an automatic transport, it ends with an errSwitch where

@@ -39,6 +39,9 @@ func (g *growth) next(o observation, limit int) int {
 	}
 	if g.active == 0 {
 		g.active = min(StartingStreams(o.minRTT, o.streams), limit) // history may have opened more
+		if o.relayed {
+			g.active = min(max(RelayedStreams, o.streams), limit)
+		}
 	}
 	if n := min(o.need, limit); n > g.active { // it is known: there is nothing to try
 		g.active, g.stopped = n, true
@@ -71,8 +74,9 @@ func (g *growth) next(o observation, limit int) int {
 	g.last, g.change = goodput, 0
 	lossy := lost > 2e-5*segments && lost > 2
 	queued := o.rtt > o.minRTT*5/4
-	near := isNear(o.minRTT) // a near path began with few
-	if n := sufficient(goodput, &o); n < g.active && !lossy && !near {
+	near := isNear(o.minRTT) && !o.relayed // a near path began with few
+	few := !lossy && !near && !o.relayed   // by what is known here
+	if n := sufficient(goodput, &o); n < g.active && few {
 		g.change = max(n, g.active*3/4) - g.active
 	} else if o.capped > 0.1 && !(near && g.roomy(goodput, &o)) || lossy && !queued && o.behind { // otherwise more streams would not help
 		g.last = g.peak

@@ -31,6 +31,10 @@ type tuner struct {
 	moved  movements
 }
 
+// RelayedStreams is the number of streams that a transfer through a relay begins with. How many the
+// leg beyond it needs is not known here, and few would carry little where packets are lost there.
+const RelayedStreams = 2 * InitialStreams
+
 const (
 	// TuneEvery is the time between two measurements of the streams.
 	TuneEvery = 250 * time.Millisecond
@@ -146,6 +150,7 @@ type observation struct {
 	queued  time.Time // when the streams made a queue last, as far as is known
 	behind  bool      // the streams do not send at the rate that the path may carry
 	need    int       // streams that would, in spite of loss; 0 is unknown
+	relayed bool      // the streams end at a relay
 	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 	peer    int       // largest receive window of a stream, bytes
 }
@@ -153,9 +158,7 @@ type observation struct {
 // observe measures the streams. The window of the tuner adds what it knows of the path.
 func (t *tuner) observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observe(now, written, infos)
-	if t.Relayed { // few streams are enough for a near relay, but not for what is beyond
-		o.minRTT = max(o.minRTT, nearRTT)
-	}
+	o.relayed = t.Relayed
 	o.behind, o.need, o.queued = t.window.behind, t.window.need, t.window.queued
 	return o
 }
