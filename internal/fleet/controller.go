@@ -167,15 +167,19 @@ func (c *Controller) follow(ctx context.Context) error {
 	for {
 		var entry jetstream.KeyValueEntry
 		var job string
+		var open bool
 		select {
 		case <-ctx.Done():
 			return nil
-		case entry = <-records.Updates():
+		case entry, open = <-records.Updates():
 			job = c.note(entry)
-		case entry = <-jobs.Updates():
+		case entry, open = <-jobs.Updates():
 			if entry != nil {
 				job = entry.Key()
 			}
+		}
+		if !open {
+			return errors.New("the connection is lost")
 		}
 		if job == "" {
 			continue
@@ -219,7 +223,7 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		job, err := decode[Job](entry.Value())
+		job, err := readJob(id, entry.Value())
 		if err != nil {
 			c.Log.Warn("a job makes no sense", "job", id, "error", err)
 			return nil

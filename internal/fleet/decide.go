@@ -46,11 +46,16 @@ func (e *ended) add(number int, dead bool) {
 // next decides what follows in a job. It returns the job as it is then, and a task to publish before
 // that, or nil.
 func next(j Job, t *tally, now time.Time) (Job, *Task) {
-	task := func(k Kind) *Task { return &Task{Version: Version, Job: j.ID, Kind: k} }
+	task := func(k Kind, known *Record) *Task {
+		if known != nil { // it was published before the job's record could be written
+			return nil
+		}
+		return &Task{Version: Version, Job: j.ID, Kind: k}
+	}
 	switch j.State {
 	case New:
 		j.State = Listing
-		return j, task(List)
+		return j, task(List, t.list)
 	case Listing:
 		switch {
 		case t.list == nil:
@@ -67,7 +72,7 @@ func next(j Job, t *tally, now time.Time) (Job, *Task) {
 		}
 		if j.Done+j.Dead >= j.Shards {
 			j.State = Finishing
-			return j, task(Finish)
+			return j, task(Finish, t.finish)
 		}
 	case Finishing:
 		switch {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -79,14 +80,30 @@ type Options struct {
 	ShardFiles int64 `json:"shard_files,omitempty"`
 }
 
+// nameForm matches what names jobs and lists: one part of a subject, of a key and of a line of a log.
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
+
+// readJob reads the job of an ID.
+func readJob(id string, data []byte) (*Job, error) {
+	j, err := decode[Job](data)
+	if err == nil && (j.ID != id || !nameForm.MatchString(id)) {
+		err = fmt.Errorf("it has the ID %q", j.ID)
+	}
+	return j, err
+}
+
 // Check rejects a job that no worker could do.
 func (j *Job) Check() error {
 	u, err := fxfer.ParseURL(j.URL)
 	switch {
 	case j.Version != Version:
 		return fmt.Errorf("version %d of the job is unknown here", j.Version)
+	case !nameForm.MatchString(j.ID):
+		return fmt.Errorf("%q is not the ID of a job", j.ID)
 	case !filepath.IsAbs(j.Source):
 		return fmt.Errorf("%q is not an absolute path", j.Source)
+	case j.Source != "/" && filepath.Clean(j.Source) != strings.TrimSuffix(j.Source, "/"): // links change what .. means
+		return fmt.Errorf("%q has parts that name nothing", j.Source)
 	case err != nil:
 		return err
 	case j.Options.ShardBytes < 0, j.Options.ShardFiles < 0:
@@ -128,6 +145,20 @@ func (t *Task) key() string {
 
 func (t *Task) subject() string { return "fxfer.v1.task." + t.key() }
 
+// check rejects a task that has no place in the buckets, or has that of another one. Members can
+// publish what they like.
+func (t *Task) check(subject string) error {
+	switch {
+	case t.Kind != List && t.Kind != Send && t.Kind != Finish:
+		return fmt.Errorf("there is no task %q", t.Kind)
+	case !nameForm.MatchString(t.Job), t.Kind == Send && !nameForm.MatchString(t.List), t.Number < 0:
+		return errors.New("its names are refused")
+	case t.subject() != subject:
+		return fmt.Errorf("it is that of %s", t.subject())
+	}
+	return nil
+}
+
 // Outcome is what became of a task.
 type Outcome string
 
@@ -145,7 +176,8 @@ type Record struct {
 	Version int       `json:"version"`
 	Outcome Outcome   `json:"outcome"`
 	Worker  string    `json:"worker"`
-	Attempt uint64    `json:"attempt"`
+	Message uint64    `json:"message"` // its number in the stream; a task published twice has two
+	Attempt uint64    `json:"attempt"` // of this message
 	At      time.Time `json:"at"`
 	Bytes   int64     `json:"bytes"` // written at the server
 	List    string    `json:"list,omitempty"`

@@ -42,6 +42,8 @@ func TestNext(t *testing.T) {
 		task  Kind
 	}{
 		"new":                        {Job{State: New}, new(tally), Listing, List},
+		"it was begun before":        {Job{State: New}, &tally{list: &Record{Outcome: Running}}, Listing, ""},
+		"the end was begun before":   {Job{State: Sending}, &tally{finish: &Record{Outcome: Running}}, Finishing, ""},
 		"listing":                    {Job{State: Listing}, new(tally), Listing, ""},
 		"the list runs":              {Job{State: Listing}, &tally{list: &Record{Outcome: Running}}, Listing, ""},
 		"the list is dead":           {Job{State: Listing}, &tally{list: &Record{Outcome: Dead, Reason: "why"}}, Failed, ""},
@@ -135,7 +137,7 @@ func TestLister(t *testing.T) {
 		l := lister{cutter: cutter{maxBytes: 3000, maxFiles: 7}, prefix: "p/", linked: map[uint64]uint64{}}
 		l.put = func(number int, list []byte) error {
 			var bytes, n int64
-			for path, err := range paths(list) {
+			for path, err := range paths(list, "p/") {
 				require.NoError(t, err)
 				bytes += sizes[path]
 				n++
@@ -159,8 +161,67 @@ func TestLister(t *testing.T) {
 		require.Equal(t, total, l.totalBytes)
 		require.Empty(t, l.linked)
 	})
-	for _, err := range paths([]byte("cut off")) {
-		require.Error(t, err)
+}
+
+// A list leads nowhere but into the source.
+func TestPaths(t *testing.T) {
+	t.Parallel()
+	for _, list := range []string{
+		"cut off", "\x00", "/\x00", ".\x00", "p\x00", "p/\x00", "p/.\x00", "p/../q\x00", "p/a/../../q\x00", "p//a\x00", "p/a/\x00", "q/a\x00", "/p/a\x00",
+		"p/a\x00../p/a\x00",
+	} {
+		bad := 0
+		for p, err := range paths([]byte(list), "p/") {
+			if err != nil {
+				bad++
+			} else {
+				require.Equal(t, "p/a", p)
+			}
+		}
+		require.Equal(t, 1, bad, "%q", list)
+	}
+	for _, list := range []string{"\x00", ".\x00", "../a\x00", "/a\x00"} {
+		for p, err := range paths([]byte(list), "") {
+			require.Error(t, err, "%q", p)
+		}
+	}
+}
+
+// What the controller holds does not follow the size of a tree.
+func TestManyShards(t *testing.T) {
+	t.Parallel()
+	c := cutter{maxBytes: 1000, maxFiles: 1}
+	for range 1_000_000 {
+		c.next(1, 10)
+	}
+	require.Less(t, c.cuts, int64(300_000))
+	c = cutter{maxBytes: largest, maxFiles: largest}
+	for range 100 {
+		require.False(t, c.next(1, maxList/100))
+	}
+	require.True(t, c.next(1, maxList/100))
+}
+
+// A later message has the last word, and of one message the later attempt. What ended stays so.
+func TestFollows(t *testing.T) {
+	t.Parallel()
+	h := &held{message: 7, attempt: 3}
+	for _, c := range []struct {
+		message, attempt uint64
+		running, ended   error
+	}{
+		{7, 3, nil, nil},
+		{7, 2, nil, errOver},
+		{6, 9, nil, errOver},
+		{7, 4, errLost, errLost},
+		{8, 1, errLost, errLost},
+	} {
+		for _, o := range []Outcome{Running, Waiting} {
+			require.Equal(t, c.running, h.follows(&Record{Message: c.message, Attempt: c.attempt, Outcome: o}))
+		}
+		for _, o := range []Outcome{Ready, Dead} {
+			require.Equal(t, c.ended, h.follows(&Record{Message: c.message, Attempt: c.attempt, Outcome: o}))
+		}
 	}
 }
 
@@ -172,6 +233,14 @@ func TestKeys(t *testing.T) {
 		found := Task{Job: job, List: list, Number: number, Kind: kind}
 		require.Equal(t, task, found)
 		require.Equal(t, "fxfer.v1.task."+task.key(), task.subject())
+		require.NoError(t, task.check(task.subject()))
+		require.Error(t, task.check("fxfer.v1.task.other.list"))
+	}
+	for _, bad := range []Task{
+		{Job: "a", Kind: "other"}, {Job: "", Kind: List}, {Job: "a.b", Kind: List}, {Job: "ü", Kind: List}, {Job: "a", Kind: Send}, {Job: "a", Kind: Send, List: "*"},
+		{Job: "a", Kind: Send, List: "1", Number: -1}, {Job: strings.Repeat("a", 65), Kind: List},
+	} {
+		require.Error(t, bad.check(bad.subject()), "%+v", bad)
 	}
 	for _, key := range []string{"", "a", "a.b.c", "a.b.1.2"} {
 		job, _, _, _ := split(key)
@@ -181,11 +250,14 @@ func TestKeys(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	good := Job{Version: Version, Source: "/data/", URL: "fxfer://nas/files/x"}
+	good := Job{Version: Version, ID: "a", Source: "/data/", URL: "fxfer://nas/files/x"}
 	require.NoError(t, good.Check())
 	for name, change := range map[string]func(*Job){
 		"version":  func(j *Job) { j.Version = 2 },
+		"ID":       func(j *Job) { j.ID = "a.b" },
 		"relative": func(j *Job) { j.Source = "data" },
+		"dots":     func(j *Job) { j.Source = "/data/link/../../etc" },
+		"slashes":  func(j *Job) { j.Source = "/data//" },
 		"no URL":   func(j *Job) { j.URL = "http://nas" },
 		"no share": func(j *Job) { j.URL = "fxfer://nas" },
 		"a token": func(j *Job) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -15,21 +16,34 @@ const (
 	// with many small files.
 	shardBytes = 32e9
 	shardFiles = 20_000
+	// shardsOfSize is how many shards a list has before the next ones are twice as large: what the
+	// controller holds follows the number of shards.
+	shardsOfSize = 50_000
+	// maxList bounds the list of a shard, in bytes. A worker holds it in memory.
+	maxList = 64 << 20
+	// largest bounds both, so that no sum is too large for an int64.
+	largest = 1 << 60
 )
 
 // cutter decides where a list is cut into shards.
 type cutter struct {
-	maxBytes, maxFiles int64
-	bytes, files       int64 // of the present shard
+	maxBytes, maxFiles  int64
+	bytes, files, names int64 // of the present shard; names is the length of its list
+	cuts                int64
 }
 
-// next takes a file. It reports whether a new shard begins with it.
-func (c *cutter) next(size int64) (cut bool) {
-	if cut = c.files > 0 && (c.bytes+size > c.maxBytes || c.files == c.maxFiles); cut {
-		c.bytes, c.files = 0, 0
+// next takes a file, whose name takes so many bytes in the list. It reports whether a new shard begins
+// with it.
+func (c *cutter) next(size, name int64) (cut bool) {
+	if cut = c.files > 0 && (c.bytes+size > c.maxBytes || c.files == c.maxFiles || c.names+name > maxList); cut {
+		c.bytes, c.files, c.names = 0, 0, 0
+		if c.cuts++; c.cuts%shardsOfSize == 0 {
+			c.maxBytes, c.maxFiles = min(2*c.maxBytes, largest), min(2*c.maxFiles, largest)
+		}
 	}
 	c.bytes += size
 	c.files++
+	c.names += name
 	return cut
 }
 
@@ -69,7 +83,7 @@ func (l *lister) file(f fxfer.SourceFile) error {
 		}
 		l.linked[f.Inode] = f.Names - 1
 	}
-	if l.next(f.Size) {
+	if l.next(f.Size, int64(len(l.prefix)+len(f.Path)+1)) {
 		if err := l.flush(); err != nil {
 			return err
 		}
@@ -99,10 +113,10 @@ func (l *lister) run(ctx context.Context, j *Job) error {
 	l.linked = make(map[uint64]uint64)
 	l.maxBytes, l.maxFiles = shardBytes, shardFiles
 	if n := j.Options.ShardBytes; n > 0 {
-		l.maxBytes = n
+		l.maxBytes = min(n, largest)
 	}
 	if n := j.Options.ShardFiles; n > 0 {
-		l.maxFiles = n
+		l.maxFiles = min(n, largest)
 	}
 	if err := fxfer.ListSource(ctx, j.Source, j.Options.selection(), l.file); err != nil {
 		return err
@@ -114,19 +128,28 @@ func (o *Options) selection() fxfer.Selection {
 	return fxfer.Selection{Rules: o.Rules, OneFileSystem: o.OneFileSystem}
 }
 
-// paths reads the list of a shard.
-func paths(list []byte) func(yield func(string, error) bool) {
+// paths reads the list of a shard, whose paths begin with prefix. Whoever made the list may want more
+// than the source.
+func paths(list []byte, prefix string) func(yield func(string, error) bool) {
 	return func(yield func(string, error) bool) {
 		for len(list) > 0 {
-			path, rest, ok := bytes.Cut(list, []byte{0})
-			if !ok {
-				yield("", fmt.Errorf("the list of a shard is cut off"))
+			name, rest, ok := bytes.Cut(list, []byte{0})
+			p := string(name)
+			switch {
+			case !ok:
+				yield("", refused("is cut off"))
 				return
-			}
-			if !yield(string(path), nil) {
+			case p == "", !strings.HasPrefix(p, prefix), path.Clean("/"+p) != "/"+p:
+				yield("", refused("has %q, which is not in the source", p))
+				return
+			case !yield(p, nil):
 				return
 			}
 			list = rest
 		}
 	}
+}
+
+func refused(format string, a ...any) error {
+	return &fxfer.Error{Kind: fxfer.KindUsage, Err: fmt.Errorf("the list of a shard "+format, a...)}
 }

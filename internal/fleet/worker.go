@@ -1,10 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"sync/atomic"
@@ -61,11 +63,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // ctx is done
 	}
+	failed := uint64(0) // tasks in a row, for a reason of this host
 	for ctx.Err() == nil {
 		batch, err := tasks.Fetch(1, jetstream.FetchMaxWait(5*time.Second))
 		if err == nil {
 			for m := range batch.Messages() {
-				w.take(ctx, m)
+				if fxfer.KindOf(w.take(ctx, m)) != fxfer.KindLocalDisk {
+					failed = 0
+					continue
+				}
+				failed++
+				pause(ctx, rest(failed))
 			}
 			err = batch.Error()
 		}
@@ -74,6 +82,16 @@ func (w *Worker) Run(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// rest is how long a worker leaves tasks to others after so many failures in a row: a worker whose disk
+// is full, or that lacks a file system, must not be the one that is always free. It is longer than the
+// pause of the task.
+func rest(failed uint64) time.Duration { return 2 * backoff(failed) }
+
+// backoff is the time until a task is tried again that was tried so often.
+func backoff(tried uint64) time.Duration {
+	return min(2*time.Second<<min(tried, 10), longestPause)
 }
 
 // open finds what the controller has made.
@@ -124,29 +142,33 @@ type held struct {
 	m       jetstream.Msg
 	task    *Task
 	job     *Job
+	message uint64 // as in Record
 	attempt uint64
 	list    string // names what this attempt lists
 	began   bool   // there is a record of this attempt
 	bytes   atomic.Int64
 }
 
-// take does a task, and answers for it.
-func (w *Worker) take(ctx context.Context, m jetstream.Msg) {
+// take does a task, and answers for it. It returns why the task failed.
+func (w *Worker) take(ctx context.Context, m jetstream.Msg) error {
 	task, err := decode[Task](m.Data())
+	if err == nil {
+		err = task.check(m.Subject())
+	}
 	about, errAbout := m.Metadata()
 	if err != nil || errAbout != nil {
 		w.Log.Warn("a task makes no sense", "subject", m.Subject(), "error", errors.Join(err, errAbout))
 		_ = m.Term()
-		return
+		return nil
 	}
-	h := &held{Worker: w, m: m, task: task, attempt: about.NumDelivered}
+	h := &held{Worker: w, m: m, task: task, message: about.Sequence.Stream, attempt: about.NumDelivered}
 	h.list = fmt.Sprintf("%d-%d", about.Sequence.Stream, about.NumDelivered)
 	if found, err := h.load(ctx); err != nil { // ctx is done
 		_ = m.Nak()
-		return
+		return nil
 	} else if !found || !wanted(task, h.job) {
 		_ = m.Ack()
-		return
+		return nil
 	}
 	before, err := h.begin(ctx)
 	switch {
@@ -154,12 +176,12 @@ func (w *Worker) take(ctx context.Context, m jetstream.Msg) {
 		if before.Outcome != Dead || h.noteDead(ctx, before) == nil {
 			_ = m.Ack()
 		}
-		return
+		return nil
 	case err != nil: // another worker has it, or ctx is done
-		return
+		return nil
 	case h.attempt > attempts:
 		h.bury(ctx, lastReason(before))
-		return
+		return nil
 	}
 	w.Log.Info("task", "key", task.key(), "attempt", h.attempt)
 	r, err := h.keeping(ctx)
@@ -172,9 +194,12 @@ func (w *Worker) take(ctx context.Context, m jetstream.Msg) {
 		h.end(ctx, r)
 	case h.attempt >= allowed(err):
 		h.bury(ctx, err.Error())
+		return err
 	default:
 		h.retry(ctx, err)
+		return err
 	}
+	return nil
 }
 
 // load reads the task's job.
@@ -185,7 +210,7 @@ func (h *held) load(ctx context.Context) (found bool, err error) {
 			return nil
 		}
 		if err == nil {
-			if h.job, err = decode[Job](entry.Value()); err != nil {
+			if h.job, err = readJob(h.task.Job, entry.Value()); err != nil {
 				h.Log.Warn("a job makes no sense", "job", h.task.Job, "error", err)
 				return nil
 			}
@@ -324,6 +349,8 @@ func (h *held) mayRead() error {
 func (h *held) doList(ctx context.Context) (*Record, error) {
 	l := &lister{put: func(number int, list []byte) error {
 		t := &Task{Version: Version, Job: h.job.ID, Kind: Send, List: h.list, Number: number}
+		ctx, cancel := context.WithTimeout(ctx, h.lease) // longer than the controller may be away
+		defer cancel()
 		return persist(ctx, func(ctx context.Context) error {
 			if _, err := h.lists.PutBytes(ctx, t.key(), list); err != nil {
 				return err
@@ -337,22 +364,27 @@ func (h *held) doList(ctx context.Context) (*Record, error) {
 
 // doShard sends the files of a shard.
 func (h *held) doShard(ctx context.Context) (*Record, error) {
-	var list []byte
-	err := persist(ctx, func(ctx context.Context) (err error) {
-		list, err = h.lists.GetBytes(ctx, h.task.key())
-		if errors.Is(err, jetstream.ErrObjectNotFound) {
-			return nil
-		}
-		return err
-	})
+	once, cancel := context.WithTimeout(ctx, h.lease)
+	defer cancel()
+	object, err := h.lists.Get(once, h.task.key())
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the list of a shard: %w", err)
 	}
-	if list == nil {
-		return nil, errors.New("the list of the shard is missing")
+	list, err := io.ReadAll(io.LimitReader(object, maxList+1))
+	err = errors.Join(err, object.Close())
+	if err == nil && len(list) > maxList {
+		err = refused("is too long")
 	}
-	dir, _ := base(h.job.Source)
-	return h.send(ctx, dir, fxfer.Selection{Files: paths(list), Part: true, OneFileSystem: h.job.Options.OneFileSystem})
+	if err != nil {
+		return nil, fmt.Errorf("the list of a shard: %w", err)
+	}
+	dir, prefix := base(h.job.Source)
+	for _, err := range paths(list, prefix) { // nothing of a refused list is sent
+		if err != nil {
+			return nil, err
+		}
+	}
+	return h.send(ctx, dir, fxfer.Selection{Files: paths(list, prefix), Part: true, OneFileSystem: h.job.Options.OneFileSystem})
 }
 
 // send sends from a source.
@@ -381,7 +413,7 @@ func (h *held) send(ctx context.Context, source string, selection fxfer.Selectio
 // with errLost if a later attempt has the task or its job has ended, and with errOver if another one has
 // ended it. So the end of a task stays known.
 func (h *held) record(ctx context.Context, r Record) (before *Record, err error) {
-	r.Version, r.Worker, r.Attempt, r.At = Version, h.Name, h.attempt, time.Now().UTC()
+	r.Version, r.Worker, r.Message, r.Attempt, r.At = Version, h.Name, h.message, h.attempt, time.Now().UTC()
 	text, err := json.Marshal(&r)
 	if err != nil {
 		return nil, err
@@ -397,17 +429,25 @@ func (h *held) record(ctx context.Context, r Record) (before *Record, err error)
 	if err != nil {
 		return nil, err
 	}
-	if before, err = decode[Record](entry.Value()); err != nil {
-		return nil, err
-	}
-	switch {
-	case before.Attempt > h.attempt:
-		return before, errLost
-	case (before.Outcome == Ready || before.Outcome == Dead) && before.Attempt < h.attempt:
-		return before, errOver
+	if before, err = decode[Record](entry.Value()); err == nil { // else it is worth nothing
+		if err = h.follows(before); err != nil {
+			return before, err
+		}
 	}
 	_, err = h.records.Update(ctx, h.task.key(), text, entry.Revision())
 	return before, err
+}
+
+// follows reports whether this attempt may change a record: nil, errLost or errOver.
+func (h *held) follows(before *Record) error {
+	order := cmp.Or(cmp.Compare(before.Message, h.message), cmp.Compare(before.Attempt, h.attempt))
+	switch {
+	case order > 0:
+		return errLost
+	case order < 0 && (before.Outcome == Ready || before.Outcome == Dead):
+		return errOver
+	}
+	return nil
 }
 
 // end notes that the task is done. Only then is its message removed.
@@ -455,7 +495,7 @@ func (h *held) retry(ctx context.Context, failure error) {
 	once, cancel := context.WithTimeout(ctx, h.lease)
 	defer cancel()
 	_, _ = h.record(once, Record{Outcome: Waiting, Reason: failure.Error()})
-	_ = h.m.NakWithDelay(min(2*time.Second<<min(h.attempt, 10), longestPause)) // or the lease ends
+	_ = h.m.NakWithDelay(backoff(h.attempt)) // or the lease ends
 }
 
 // lastReason says why a task was given up that was delivered too often. before is its last record.

@@ -7,13 +7,16 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +24,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
 
 	_ "github.com/fxfer/fxfer/internal/cli" // a change of the program makes cached results invalid
@@ -30,7 +35,7 @@ import (
 var (
 	seed  = flag.Uint64("seed", 0, "seed of what is random, 0 for a new one")
 	kills = flag.Int("kills", 8, "how many processes TestKills kills")
-	files = flag.Int("files", 1500, "files of TestKills")
+	files = flag.Int("files", 1500, "files of these")
 )
 
 // longest is how long a job may take: the machine may be busy.
@@ -72,11 +77,12 @@ func random(t *testing.T) *rand.Rand {
 
 // process is a program that runs until it is killed, and can be started again.
 type process struct {
-	t    *testing.T
-	home string
-	args []string
-	cmd  *exec.Cmd
-	done chan struct{}
+	t       *testing.T
+	program string
+	home    string
+	args    []string
+	cmd     *exec.Cmd
+	done    chan struct{}
 
 	mu   sync.Mutex
 	said bytes.Buffer
@@ -96,7 +102,7 @@ func (p *process) output() string {
 }
 
 func (p *process) start() {
-	p.cmd = exec.Command(program, p.args...)
+	p.cmd = exec.Command(p.program, p.args...)
 	p.cmd.Env = append(os.Environ(), "FXFER_HOME="+p.home)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	require.NoError(p.t, p.cmd.Start())
@@ -144,19 +150,23 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func newSite(t *testing.T, workers int, rate string, lease time.Duration) *site {
+// run runs a program until the test ends.
+func (s *site) run(program, home string, args ...string) *process {
+	p := &process{t: s.t, program: program, home: filepath.Join(s.dir, home), args: args}
+	p.start()
+	s.t.Cleanup(func() {
+		p.kill()
+		if s.t.Failed() {
+			s.t.Logf("%v said:\n%s", args, p.output())
+		}
+	})
+	return p
+}
+
+// newSite starts a site. start are more arguments of the controller.
+func newSite(t *testing.T, workers int, rate string, lease time.Duration, start ...string) *site {
 	s := &site{t: t, dir: t.TempDir(), address: free(t)}
-	run := func(home string, args ...string) *process {
-		p := &process{t: t, home: filepath.Join(s.dir, home), args: args}
-		p.start()
-		t.Cleanup(func() {
-			p.kill()
-			if t.Failed() {
-				t.Logf("%v said:\n%s", args, p.output())
-			}
-		})
-		return p
-	}
+	run := func(home string, args ...string) *process { return s.run(program, home, args...) }
 	source, target, listen := s.source(), filepath.Join(s.dir, "files"), free(t)
 	require.NoError(t, os.MkdirAll(source, 0o755))
 	require.NoError(t, os.MkdirAll(target, 0o755))
@@ -172,16 +182,24 @@ func newSite(t *testing.T, workers int, rate string, lease time.Duration) *site 
 	require.NoError(t, err, "%s", out)
 	s.server.args = s.server.args[:len(s.server.args)-1] // it invites once
 
-	s.controller = run("controller", "fleet", "start", "--listen", s.address, "--lease", lease.String())
-	s.controller.says("listening on ")
-	credentials := fleet.CredentialsFile(filepath.Join(s.dir, "controller", "fleet"))
-	s.keys, err = fleet.LoadCredentials(credentials)
+	s.controller = run("controller", append([]string{"fleet", "start", "--listen", s.address, "--lease", lease.String()}, start...)...)
+	s.controller.says("fxfer: credentials in ")
+	s.keys, err = fleet.LoadCredentials(s.credentials())
 	require.NoError(t, err)
-	for i := range workers {
-		s.workers = append(s.workers, run("member", "fleet", "worker", "--controller", s.address, "--credentials", credentials,
-			"--read", source, "--name", fmt.Sprint("w", i), "--rate-limit", rate))
+	for range workers {
+		s.work("member", rate)
 	}
 	return s
+}
+
+func (s *site) credentials() string {
+	return fleet.CredentialsFile(filepath.Join(s.dir, "controller", "fleet"))
+}
+
+// work adds a worker.
+func (s *site) work(home, rate string) {
+	s.workers = append(s.workers, s.run(program, home, "fleet", "worker", "--controller", s.address, "--credentials", s.credentials(),
+		"--read", s.source(), "--name", fmt.Sprint("w", len(s.workers)), "--rate-limit", rate))
 }
 
 func (s *site) source() string { return filepath.Join(s.dir, "source") }
@@ -277,47 +295,183 @@ func agree(t *testing.T, a, b string) {
 	require.Empty(t, string(out))
 }
 
-// TestKills kills workers, controller and server at random moments. The job ends, no shard is given
-// up, and the target is as one command would have left it. Then the tree changes, and a second job makes
-// the target follow.
+// TestKills kills workers, controller and server at random moments, and stalls the latter two.
 func TestKills(t *testing.T) {
 	t.Parallel()
 	rng := random(t)
 	s := newSite(t, 3, "20mbit", short)
+	s.endure(rng, []*process{s.controller, s.server})
+}
+
+// endure sends a changing tree by one job after the other, while workers and others are killed, one at a
+// time. Each job ends, no shard is given up, and the target is as one command would have left it. The
+// others are also stopped for a while, as by a line that is cut. Workers are not: their lease is short.
+func (s *site) endure(rng *rand.Rand, others []*process) {
 	s.tree(rng, *files)
 	out := filepath.Join(s.dir, "files", "out")
-	require.NoError(t, os.MkdirAll(filepath.Join(out, "extra"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(out, "extra", "goes"), nil, 0o600))
-	opt := fleet.Options{Delete: true, ShardFiles: 50, ShardBytes: 8 << 20}
-	id := s.submit(s.source()+"/", "/out", opt)
-	victims := append([]*process{s.controller, s.server}, s.workers...)
+	require.NoError(s.t, os.MkdirAll(filepath.Join(out, "extra"), 0o755))
+	require.NoError(s.t, os.WriteFile(filepath.Join(out, "extra", "goes"), nil, 0o600))
+	victims := append(slices.Clone(s.workers), others...)
 	killed := map[string]int{}
-	for range *kills {
-		time.Sleep(time.Duration(100+rng.IntN(1500)) * time.Millisecond)
-		if j, _ := s.look(id); j != nil && j.State.Ended() {
-			break
+	left, jobs, shards := *kills, 0, 0
+	for jobs < 2 || left > 0 {
+		id := s.submit(s.source()+"/", "/out", fleet.Options{Delete: true, ShardFiles: 50, ShardBytes: 8 << 20})
+		for ; left > 0; left-- {
+			time.Sleep(time.Duration(100+rng.IntN(1500)) * time.Millisecond)
+			if j, _ := s.look(id); j != nil && j.State.Ended() {
+				break
+			}
+			n := rng.IntN(len(victims))
+			v, stall := victims[n], n >= len(s.workers) && rng.IntN(3) == 0
+			if stall {
+				require.NoError(s.t, v.cmd.Process.Signal(syscall.SIGSTOP))
+				time.Sleep(time.Duration(rng.IntN(6000)) * time.Millisecond)
+				require.NoError(s.t, v.cmd.Process.Signal(syscall.SIGCONT))
+			} else {
+				v.kill()
+				time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+				v.start()
+			}
+			killed[fmt.Sprintf("%s %s, only stalled: %v", filepath.Base(v.program), strings.Join(v.args[:2], " "), stall)]++
 		}
-		v := victims[rng.IntN(len(victims))]
-		v.kill()
-		killed[strings.Join(v.args[:2], " ")]++
-		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
-		v.start()
+		j, dead := s.wait(id)
+		require.Equal(s.t, fleet.Done, j.State, j.Reason)
+		require.Empty(s.t, dead)
+		require.Zero(s.t, j.Dead)
+		require.Equal(s.t, j.Shards, j.Done)
+		require.Greater(s.t, j.Shards, *files/60)
+		agree(s.t, s.source(), out)
+		jobs++
+		shards += j.Shards
+		s.change(rng, jobs)
+	}
+	s.t.Logf("%d jobs, %d shards; killed %v", jobs, shards, killed)
+}
+
+// change changes the tree between two jobs: content, times and kinds of entries.
+func (s *site) change(rng *rand.Rand, round int) {
+	for i := range *files {
+		if i%20 != 0 && rng.IntN(2) == 0 {
+			name := filepath.Join(s.source(), fmt.Sprintf("d%d/f%d", i%20, i))
+			require.NoError(s.t, os.WriteFile(name, fmt.Appendf(nil, "%d %x", round, rng.Uint64()), 0o640))
+		}
+	}
+	was, is := filepath.Join(s.source(), "d0"), []byte("a file now")
+	require.NoError(s.t, os.RemoveAll(was))
+	if round%2 == 0 {
+		require.NoError(s.t, os.Mkdir(was, 0o700))
+		was = filepath.Join(was, "in it")
+	}
+	require.NoError(s.t, os.WriteFile(was, is, 0o600))
+}
+
+// TestFullDisk has a worker whose own folder is on a full disk. The job ends without it.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount")
+	}
+	s := newSite(t, 1, "20mbit", short)
+	full := filepath.Join(s.dir, "full")
+	require.NoError(t, os.MkdirAll(full, 0o700))
+	require.NoError(t, syscall.Mount("tmpfs", full, "tmpfs", 0, "size=128k"))
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(full, syscall.MNT_DETACH)) })
+	require.NoError(t, os.CopyFS(full, os.DirFS(filepath.Join(s.dir, "member"))))
+	f, err := os.Create(filepath.Join(full, "ballast"))
+	require.NoError(t, err)
+	_, err = io.Copy(f, zeros{})
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NoError(t, f.Close())
+	s.work("full", "20mbit")
+	s.tree(random(t), 600)
+	for range 2 {
+		j, dead := s.wait(s.submit(s.source()+"/", "/out", fleet.Options{ShardFiles: 20}))
+		require.Equal(t, fleet.Done, j.State, j.Reason)
+		require.Empty(t, dead)
+		agree(t, s.source(), filepath.Join(s.dir, "files", "out"))
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// TestHostile has a member that publishes what it likes: messages that make no sense, records of others,
+// and lists that lead out of a source. The fleet does its work, and what is beside a source stays there.
+func TestHostile(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, "none", short)
+	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "file"), []byte("mine"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "secret"), []byte("secret"), 0o600))
+	out := filepath.Join(s.dir, "files", "out")
+
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM([]byte(s.keys.Certificate)))
+	pair, err := nkeys.FromSeed([]byte(s.keys.Seed))
+	require.NoError(t, err)
+	public, err := pair.PublicKey()
+	require.NoError(t, err)
+	conn, err := nats.Connect("tls://"+s.address, nats.Nkey(public, pair.Sign), nats.Secure(&tls.Config{RootCAs: pool, ServerName: "fxfer-fleet", MinVersion: tls.VersionTLS13}))
+	require.NoError(t, err)
+	defer conn.Close()
+	js, err := jetstream.New(conn)
+	require.NoError(t, err)
+	publish := func(subject, text string) {
+		_, err := js.Publish(t.Context(), "fxfer.v1.task."+subject, []byte(text))
+		require.NoError(t, err)
+	}
+	publish("x.list", "")
+	publish("x.list", `{"version":1,"job":"x","kind":"list"}`)
+	publish("x.other", `{"version":1,"job":"x","kind":"other"}`)
+	publish("x.y.1", `{"version":1,"job":"x","kind":"shard","list":"z","number":1}`)
+	publish("x.y.-1", `{"version":1,"job":"x","kind":"shard","list":"y","number":-1}`)
+	publish("\u00fc.list", `{"version":1,"job":"\u00fc","kind":"list"}`)
+	publish("a.b.c.d.e", strings.Repeat("[", 100_000))
+	jobs, err := js.KeyValue(t.Context(), "fxfer-v1-jobs")
+	require.NoError(t, err)
+	lists, err := js.ObjectStore(t.Context(), "fxfer-v1-lists")
+	require.NoError(t, err)
+	records, err := js.KeyValue(t.Context(), "fxfer-v1-records")
+	require.NoError(t, err)
+	put := func(kv jetstream.KeyValue, key, text string) {
+		_, err := kv.Put(t.Context(), key, []byte(text))
+		require.NoError(t, err)
+	}
+	put(jobs, "x.list", `{"version":1,"id":"x.list","state":"done"}`)
+	put(jobs, "y", `{"version":1,"id":"x","state":"new"}`)
+	put(jobs, "z", `{`)
+	put(records, "a.b.c.d", `{}`)
+	put(records, "y.list", `{"version":1,"outcome":"done","shards":-1,"list":"*"}`)
+	for i, list := range []string{".\x00", "secret\x00", "source/../secret\x00", "../secret\x00", strings.Repeat("x", 70<<20)} {
+		id := fmt.Sprint("h", i)
+		put(jobs, id, fmt.Sprintf(`{"version":1,"id":%q,"source":%q,"url":"%s/out","state":"sending","list":"1-1","shards":1}`, id, s.source(), s.url))
+		_, err := lists.PutBytes(t.Context(), id+".1-1.0", []byte(list))
+		require.NoError(t, err)
+		publish(id+".1-1.0", fmt.Sprintf(`{"version":1,"job":%q,"kind":"shard","list":"1-1","number":0}`, id))
+	}
+	for i := range 5 { // the shard is dead, and the last task sends the source
+		j, dead := s.wait(fmt.Sprint("h", i))
+		require.Equal(t, fleet.Done, j.State, j.Reason)
+		require.Len(t, dead, 1)
+		require.Contains(t, dead[0].Reason, "the list of a shard")
+	}
+	id := s.submit(s.source()+"/", "/out/good", fleet.Options{})
+	for _, key := range []string{".list", ".finish", ".1-1.0"} {
+		put(records, id+key, "{")
 	}
 	j, dead := s.wait(id)
-	t.Logf("killed %v: %d shards", killed, j.Shards)
 	require.Equal(t, fleet.Done, j.State, j.Reason)
 	require.Empty(t, dead)
-	require.Zero(t, j.Dead)
-	require.Equal(t, j.Shards, j.Done)
-	require.Greater(t, j.Shards, *files/50)
-	agree(t, s.source(), out)
-
-	require.NoError(t, os.RemoveAll(filepath.Join(s.source(), "d0")))
-	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "d0"), []byte("a file now"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "d3", "f3"), []byte("changed"), 0o600))
-	j, _ = s.wait(s.submit(s.source()+"/", "/out", opt))
-	require.Equal(t, fleet.Done, j.State, j.Reason)
-	agree(t, s.source(), out)
+	require.FileExists(t, filepath.Join(out, "good", "file"))
+	require.FileExists(t, filepath.Join(out, "source", "file"))
+	require.NoFileExists(t, filepath.Join(out, "secret"))
+	for _, p := range []*process{s.controller, s.workers[0]} {
+		select {
+		case <-p.done:
+			require.Fail(t, "it has ended", p.output())
+		default:
+		}
+	}
 }
 
 // TestFrozen stops a worker for longer than its lease, while it sends a shard. Another worker sends the
