@@ -38,10 +38,11 @@ const (
 	mostRaise = 2
 
 	// A session that has less than behindPart of its part, and does not get risen more in behindFor, is
-	// limited by something else than its siblings: it keeps what it has, for apartFor at first.
+	// limited by something else than its siblings: it keeps what it has, for apartFor at first. It may need
+	// two tests to leave Compete.
 	behindPart = 0.8
 	risen      = 1.1
-	behindFor  = 3 * time.Second
+	behindFor  = 10 * time.Second
 	apartFor   = 15 * time.Second
 	mostApart  = 2 * time.Minute
 )
