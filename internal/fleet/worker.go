@@ -430,7 +430,7 @@ func (h *held) record(ctx context.Context, r Record) (before *Record, err error)
 		return nil, err
 	}
 	if before, err = decode[Record](entry.Value()); err == nil { // else it is worth nothing
-		if err = h.follows(before); err != nil {
+		if err := h.follows(before); err != nil {
 			return before, err
 		}
 	}
