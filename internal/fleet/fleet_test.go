@@ -317,3 +317,26 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestMissing: a worker on which a source is not mounted removes nothing at the target.
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	empty, full := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(full, "f"), nil, 0o600))
+	for _, c := range []struct {
+		source  string
+		files   int64
+		delete  bool
+		refused bool
+	}{
+		{empty, 3, true, true},
+		{empty, 3, false, false},
+		{empty, 0, true, false},
+		{full, 3, true, false},
+		{filepath.Join(full, "f"), 1, true, false},
+		{filepath.Join(empty, "none"), 3, true, true},
+	} {
+		err := missing(&Job{Source: c.source, Files: c.files, Options: Options{Delete: c.delete}})
+		require.Equal(t, c.refused, err != nil, "%+v: %v", c, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -319,6 +320,9 @@ func (h *held) do(ctx context.Context) (*Record, error) {
 	case Send:
 		return h.doShard(ctx)
 	case Finish:
+		if err := missing(h.job); err != nil {
+			return nil, err
+		}
 		return h.send(ctx, h.job.Source, fxfer.Selection{Rules: h.job.Options.Rules, OneFileSystem: h.job.Options.OneFileSystem})
 	}
 	return nil, fmt.Errorf("there is no task %q", h.task.Kind)
@@ -343,6 +347,23 @@ func (h *held) mayRead() error {
 		}
 	}
 	return &fxfer.Error{Kind: fxfer.KindUsage, Err: fmt.Errorf("worker %s may not read %s", h.Name, h.job.Source)}
+}
+
+// missing refuses to finish a job that deletes if the source is empty here, though files were listed:
+// its file system may not be mounted on this host, and all would be removed at the target.
+func missing(j *Job) error {
+	if !j.Options.Delete || j.Files == 0 {
+		return nil
+	}
+	dir, err := os.Open(j.Source)
+	if err != nil {
+		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+	}
+	defer dir.Close()
+	if _, err = dir.Readdirnames(1); errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s is empty here, and had %d files when it was listed: is it mounted?", j.Source, j.Files)
+	}
+	return nil
 }
 
 // doList lists the source, and publishes a task for each shard.
