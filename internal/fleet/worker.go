@@ -391,7 +391,14 @@ func (h *held) doShard(ctx context.Context) (*Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the list of a shard: %w", err)
 	}
-	list, err := io.ReadAll(io.LimitReader(object, maxList+1))
+	var list []byte
+	info, err := object.Info()
+	if err == nil && info.Size > maxList { // nobody waits for all of it
+		err = refused("is too long")
+	}
+	if err == nil {
+		list, err = io.ReadAll(io.LimitReader(object, maxList+1))
+	}
 	err = errors.Join(err, object.Close())
 	if err == nil && len(list) > maxList {
 		err = refused("is too long")

@@ -445,7 +445,9 @@ func TestHostile(t *testing.T) {
 	for i, list := range []string{".\x00", "secret\x00", "source/../secret\x00", "../secret\x00", strings.Repeat("x", 70<<20)} {
 		id := fmt.Sprint("h", i)
 		put(jobs, id, fmt.Sprintf(`{"version":1,"id":%q,"source":%q,"url":"%s/out","state":"sending","list":"1-1","shards":1}`, id, s.source(), s.url))
-		_, err := lists.PutBytes(t.Context(), id+".1-1.0", []byte(list))
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // without, it is 5 s
+		_, err := lists.PutBytes(ctx, id+".1-1.0", []byte(list))
+		cancel()
 		require.NoError(t, err)
 		publish(id+".1-1.0", fmt.Sprintf(`{"version":1,"job":%q,"kind":"shard","list":"1-1","number":0}`, id))
 	}
