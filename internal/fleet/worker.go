@@ -522,7 +522,11 @@ func (h *held) retry(ctx context.Context, failure error) {
 	h.Log.Warn("failed", "key", h.task.key(), "attempt", h.attempt, "error", failure)
 	once, cancel := context.WithTimeout(ctx, h.lease)
 	defer cancel()
-	_, _ = h.record(once, Record{Outcome: Waiting, Reason: failure.Error()})
+	_, err := h.record(once, Record{Outcome: Waiting, Reason: failure.Error()})
+	if errors.Is(err, errLost) || errors.Is(err, errOver) { // it is not this worker's to give back
+		h.Log.Warn("lost", "key", h.task.key(), "attempt", h.attempt, "error", err)
+		return
+	}
 	_ = h.m.NakWithDelay(backoff(h.attempt)) // or the lease ends
 }
 
