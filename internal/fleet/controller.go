@@ -164,6 +164,8 @@ func (c *Controller) follow(ctx context.Context) error {
 		return err
 	}
 	defer jobs.Stop() //nolint:errcheck // the connection ends with it
+	sweeps := time.NewTicker(c.Lease)
+	defer sweeps.Stop()
 	for {
 		var entry jetstream.KeyValueEntry
 		var job string
@@ -171,6 +173,11 @@ func (c *Controller) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-sweeps.C:
+			if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
+				c.Log.Warn("can't look after tasks", "error", err)
+			}
+			continue
 		case entry, open = <-records.Updates():
 			job = c.note(entry)
 		case entry, open = <-jobs.Updates():
@@ -204,7 +211,7 @@ func (c *Controller) note(entry jetstream.KeyValueEntry) (job string) {
 	if c.known[job] == nil {
 		c.known[job] = new(tally)
 	}
-	c.known[job].add(list, number, kind, r)
+	c.known[job].add(place{kind, list, number}, r, entry.Created())
 	if r.Outcome != Ready && r.Outcome != Dead {
 		return ""
 	}
@@ -255,6 +262,61 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 			c.Log.Info("job", "id", id, "state", string(then.State), "shards", then.Shards, "dead", then.Dead, "reason", then.Reason)
 		}
 	}
+}
+
+// sweep publishes again what was begun and is not heard of any more, while workers wait for tasks: its
+// message has got lost, or JetStream holds it back. The message is removed first, so nobody gets both.
+// If somebody has the old one, the record of the new one makes that worker lose the task.
+func (c *Controller) sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	late := map[*Task]*Record{}
+	for id, t := range c.known {
+		if len(t.open) == 0 {
+			continue
+		}
+		entry, err := c.jobs.Get(ctx, id)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		job, err := readJob(id, entry.Value())
+		if err != nil {
+			continue // decide has said so
+		}
+		for _, task := range overdue(*job, t, c.Lease, time.Now()) {
+			late[task] = t.open[place{task.Kind, task.List, task.Number}].record
+		}
+	}
+	if len(late) == 0 {
+		return nil
+	}
+	tasks, err := c.tasks.Consumer(ctx, consumerName)
+	if err != nil {
+		return err
+	}
+	if info := tasks.CachedInfo(); info.NumWaiting == 0 || info.NumPending > 0 { // they may wait for a worker
+		return nil
+	}
+	for task, r := range late {
+		c.Log.Warn("a task was not heard of again: it is published anew", "key", task.key(), "worker", r.Worker, "message", r.Message, "attempt", r.Attempt)
+		if err := c.tasks.DeleteMsg(ctx, r.Message); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			var api *jetstream.APIError // the server's word for a message that is gone
+			if !errors.As(err, &api) {
+				return err
+			}
+		}
+		text, err := json.Marshal(task)
+		if err == nil {
+			_, err = c.js.Publish(ctx, task.subject(), text)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // publish publishes a task, once within the time of dedupe.

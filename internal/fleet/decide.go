@@ -6,6 +6,20 @@ import "time"
 type tally struct {
 	list, finish *Record           // nil without
 	shards       map[string]*ended // by list
+	open         map[place]begun   // tasks that were begun, and have not ended
+}
+
+// place is that of a task in its job.
+type place struct {
+	kind   Kind
+	list   string
+	number int
+}
+
+// begun is a task that was begun, and when JetStream got that record: clocks of workers may be wrong.
+type begun struct {
+	record *Record
+	at     time.Time
 }
 
 // ended are the shards of a list that have ended.
@@ -14,9 +28,18 @@ type ended struct {
 	count int          // of dead ones
 }
 
-// add takes a record.
-func (t *tally) add(list string, number int, kind Kind, r *Record) {
-	switch {
+// add takes a record that JetStream got at that time.
+func (t *tally) add(p place, r *Record, at time.Time) {
+	if r.Outcome == Ready || r.Outcome == Dead {
+		delete(t.open, p)
+	} else {
+		if t.open == nil {
+			t.open = make(map[place]begun)
+		}
+		t.open[p] = begun{r, at}
+	}
+	list, number := p.list, p.number
+	switch kind := p.kind; {
 	case kind == List:
 		t.list = r
 	case kind == Finish:
@@ -85,6 +108,23 @@ func next(j Job, t *tally, now time.Time) (Job, *Task) {
 	case Done, Failed:
 	}
 	return j, nil
+}
+
+// overdue returns the tasks of a job that should have been heard of again: a worker renews the record of
+// what it does, and JetStream delivers again what a worker has given back, or holds no longer.
+func overdue(j Job, t *tally, lease time.Duration, now time.Time) []*Task {
+	var late []*Task
+	for p, b := range t.open {
+		task := &Task{Version: Version, Job: j.ID, Kind: p.kind, List: p.list, Number: p.number}
+		expected := b.at.Add(3 * lease)
+		if b.record.Outcome == Waiting {
+			expected = expected.Add(backoff(b.record.Attempt))
+		}
+		if wanted(task, &j) && now.After(expected) {
+			late = append(late, task)
+		}
+	}
+	return late
 }
 
 // end returns the job as it ends.

@@ -29,7 +29,7 @@ func TestNext(t *testing.T) {
 			if d {
 				outcome = Dead
 			}
-			all.add(list, i, Send, &Record{Outcome: outcome})
+			all.add(place{Send, list, i}, &Record{Outcome: outcome}, now)
 		}
 		return all
 	}
@@ -83,7 +83,7 @@ func TestTally(t *testing.T) {
 		want := map[int]bool{}
 		for range rapid.IntRange(1, 50).Draw(t, "ends") {
 			n, outcome := rapid.IntRange(0, 5).Draw(t, "shard"), rapid.SampledFrom([]Outcome{Ready, Dead, Running, Waiting}).Draw(t, "outcome")
-			all.add("l", n, Send, &Record{Outcome: outcome})
+			all.add(place{Send, "l", n}, &Record{Outcome: outcome}, now)
 			if outcome == Ready || outcome == Dead {
 				want[n] = outcome == Dead
 			}
@@ -99,6 +99,43 @@ func TestTally(t *testing.T) {
 		require.Equal(t, dead, after.Dead)
 		require.Equal(t, len(want) == 6, after.State == Finishing)
 	})
+}
+
+// A task is overdue if neither its worker nor JetStream can be about to be heard of.
+func TestOverdue(t *testing.T) {
+	t.Parallel()
+	const lease = time.Second
+	waiting := backoff(2)
+	for name, c := range map[string]struct {
+		job    Job
+		place  place
+		record Record
+		age    time.Duration
+		late   bool
+	}{
+		"it runs":                {Job{State: Sending, List: "l"}, place{Send, "l", 7}, Record{Outcome: Running}, 3 * lease, false},
+		"its worker is silent":   {Job{State: Sending, List: "l"}, place{Send, "l", 7}, Record{Outcome: Running}, 3*lease + 1, true},
+		"it waits":               {Job{State: Sending, List: "l"}, place{Send, "l", 7}, Record{Outcome: Waiting, Attempt: 2}, waiting + 3*lease, false},
+		"it has waited too long": {Job{State: Sending, List: "l"}, place{Send, "l", 7}, Record{Outcome: Waiting, Attempt: 2}, waiting + 3*lease + 1, true},
+		"it is of an older list": {Job{State: Sending, List: "k"}, place{Send, "l", 7}, Record{Outcome: Running}, time.Hour, false},
+		"it has ended":           {Job{State: Sending, List: "l"}, place{Send, "l", 7}, Record{Outcome: Ready}, time.Hour, false},
+		"it was given up":        {Job{State: Sending, List: "l"}, place{Send, "l", 7}, Record{Outcome: Dead}, time.Hour, false},
+		"the list is not made":   {Job{State: Listing}, place{List, "", 0}, Record{Outcome: Running}, time.Hour, true},
+		"nobody finishes":        {Job{State: Finishing}, place{Finish, "", 0}, Record{Outcome: Running}, time.Hour, true},
+		"the job has ended":      {Job{State: Failed}, place{Finish, "", 0}, Record{Outcome: Running}, time.Hour, false},
+		"heard of in the future": {Job{State: Finishing}, place{Finish, "", 0}, Record{Outcome: Running}, -time.Hour, false},
+		"a task of another make": {Job{State: Finishing}, place{"other", "", 0}, Record{Outcome: Running}, time.Hour, false},
+	} {
+		var all tally
+		all.add(c.place, &Record{Outcome: Running}, now.Add(-c.age))
+		all.add(c.place, &c.record, now.Add(-c.age))
+		c.job.ID = "j"
+		var expected []*Task
+		if c.late {
+			expected = []*Task{{Version: Version, Job: "j", Kind: c.place.kind, List: c.place.list, Number: c.place.number}}
+		}
+		require.Equal(t, expected, overdue(c.job, &all, lease, now), name)
+	}
 }
 
 // A task is of use from before its job says so until it is over.

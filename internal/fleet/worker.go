@@ -78,7 +78,8 @@ func (w *Worker) Run(ctx context.Context) error {
 			}
 			err = batch.Error()
 		}
-		if err != nil && !errors.Is(err, jetstream.ErrNoMessages) {
+		if err != nil && !errors.Is(err, jetstream.ErrNoMessages) && ctx.Err() == nil {
+			w.Log.Warn("no tasks", "error", err)
 			pause(ctx, time.Second)
 		}
 	}
@@ -179,6 +180,7 @@ func (w *Worker) take(ctx context.Context, m jetstream.Msg) error {
 		}
 		return nil
 	case err != nil: // another worker has it, or ctx is done
+		w.Log.Warn("not begun", "key", task.key(), "attempt", h.attempt, "error", err)
 		return nil
 	case h.attempt > attempts:
 		h.bury(ctx, lastReason(before))

@@ -8,6 +8,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -396,6 +397,56 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
+// member connects as a member that does what it likes.
+func (s *site) member() jetstream.JetStream {
+	pool := x509.NewCertPool()
+	require.True(s.t, pool.AppendCertsFromPEM([]byte(s.keys.Certificate)))
+	pair, err := nkeys.FromSeed([]byte(s.keys.Seed))
+	require.NoError(s.t, err)
+	public, err := pair.PublicKey()
+	require.NoError(s.t, err)
+	conn, err := nats.Connect("tls://"+s.address, nats.Nkey(public, pair.Sign), nats.Secure(&tls.Config{RootCAs: pool, ServerName: "fxfer-fleet", MinVersion: tls.VersionTLS13}))
+	require.NoError(s.t, err)
+	s.t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	require.NoError(s.t, err)
+	return js
+}
+
+// TestLostTask removes the message of a task that waits for its next attempt, as a store that lost its
+// last writes would. The controller notices that nobody has it, and the job ends.
+func TestLostTask(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, "none", short)
+	js := s.member()
+	tasks, err := js.Stream(t.Context(), "fxfer-v1-tasks")
+	require.NoError(t, err)
+	records, err := js.KeyValue(t.Context(), "fxfer-v1-records")
+	require.NoError(t, err)
+	watch, err := records.WatchAll(t.Context())
+	require.NoError(t, err)
+	defer watch.Stop() //nolint:errcheck // the connection ends with it
+	source := filepath.Join(s.source(), "later")
+	id := s.submit(source, "/out", fleet.Options{})
+	for entry := range watch.Updates() { // there is no source yet: the list waits
+		if entry == nil || entry.Key() != id+".list" {
+			continue
+		}
+		var r fleet.Record
+		require.NoError(t, json.Unmarshal(entry.Value(), &r))
+		if r.Outcome == fleet.Waiting {
+			require.NoError(t, tasks.DeleteMsg(t.Context(), r.Message))
+			break
+		}
+	}
+	require.NoError(t, os.Mkdir(source, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(source, "file"), []byte("mine"), 0o600))
+	j, dead := s.wait(id)
+	require.Equal(t, fleet.Done, j.State, j.Reason)
+	require.Empty(t, dead)
+	require.FileExists(t, filepath.Join(s.dir, "files", "out", "later", "file"))
+}
+
 // TestHostile has a member that publishes what it likes: messages that make no sense, records of others,
 // and lists that lead out of a source. The fleet does its work, and what is beside a source stays there.
 func TestHostile(t *testing.T) {
@@ -405,17 +456,7 @@ func TestHostile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "secret"), []byte("secret"), 0o600))
 	out := filepath.Join(s.dir, "files", "out")
 
-	pool := x509.NewCertPool()
-	require.True(t, pool.AppendCertsFromPEM([]byte(s.keys.Certificate)))
-	pair, err := nkeys.FromSeed([]byte(s.keys.Seed))
-	require.NoError(t, err)
-	public, err := pair.PublicKey()
-	require.NoError(t, err)
-	conn, err := nats.Connect("tls://"+s.address, nats.Nkey(public, pair.Sign), nats.Secure(&tls.Config{RootCAs: pool, ServerName: "fxfer-fleet", MinVersion: tls.VersionTLS13}))
-	require.NoError(t, err)
-	defer conn.Close()
-	js, err := jetstream.New(conn)
-	require.NoError(t, err)
+	js := s.member()
 	publish := func(subject, text string) {
 		_, err := js.Publish(t.Context(), "fxfer.v1.task."+subject, []byte(text))
 		require.NoError(t, err)
