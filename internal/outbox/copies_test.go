@@ -3,7 +3,9 @@ package outbox
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -250,6 +252,49 @@ func TestCopyRestarts(t *testing.T) {
 	s = awaitCopy(t, c, a.url, s.ID, fxfer.CopyFailed)
 	require.Contains(t, s.Text, "right")
 	require.NoFileExists(t, filepath.Join(b.dir, "g"))
+}
+
+// TestCopyRevoked: the administrator of either server revokes the user's key. That ends the copy that
+// runs, and the one that waits for it; the user can't change them any more.
+func TestCopyRevoked(t *testing.T) {
+	t.Parallel()
+	for _, where := range []string{"source", "target"} {
+		a, b := newHost(t), newHost(t)
+		c, pin := newUser(t, a, b)
+		content := make([]byte, 4<<20)
+		_, _ = rand.Read(content)
+		require.NoError(t, os.WriteFile(filepath.Join(a.dir, "f"), content, 0o600))
+		var ids []string
+		for i := range 1 + copiesOfUserAtOnce {
+			s, err := c.Copy(t.Context(), a.at("f"), b.at(fmt.Sprint("f", i)), fxfer.CopyOptions{RateLimit: 1e6})
+			require.NoError(t, err)
+			ids = append(ids, s.ID)
+		}
+		for _, id := range ids[:copiesOfUserAtOnce] {
+			_, err := c.FollowCopy(t.Context(), a.url, id, func(s fxfer.CopyStatus) bool { return s.Bytes == 0 })
+			require.NoError(t, err)
+		}
+		at := a
+		if where == "target" {
+			at = b
+		}
+		at.admit(t, pin, "revoked")
+		require.Eventually(t, func() bool {
+			all, err := a.copies.List(pin)
+			require.NoError(t, err)
+			for _, s := range all {
+				if s.State != fxfer.CopyFailed || s.Text == "" {
+					return false
+				}
+			}
+			return len(all) == len(ids)
+		}, 3*time.Minute, 10*time.Millisecond, where)
+		_, err := c.ChangeCopy(t.Context(), a.url, ids[0], fxfer.ResumeCopy)
+		require.Error(t, err, where)
+		left, err := filepath.Glob(filepath.Join(b.dir, "f*"))
+		require.NoError(t, err)
+		require.Empty(t, left, where)
+	}
 }
 
 // TestCopySettle is what becomes of a copy after a run.

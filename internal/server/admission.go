@@ -16,20 +16,21 @@ func (s *Server) hello(ctx context.Context, c *connection, m *wire.Hello) error 
 	if err := checkVersion(m.Version); err != nil {
 		return err
 	}
+	from := addressOf(c.RemoteAddr())
 	who, grants, err := s.authorize(c, m)
 	if err != nil {
-		s.auditRefusal(ctx, c, who, m, err)
+		s.auditRefusal(ctx, from, who, m, err)
 		return err
 	}
 	s.replace(ctx, m.Replaces, c.peer.id)
-	r, err := s.reserve(ctx, who, addressOf(c.RemoteAddr()), c, grants)
+	r, err := s.reserve(ctx, who, from, c, grants)
 	if err != nil {
-		s.auditRefusal(ctx, c, who, m, err)
+		s.auditRefusal(ctx, from, who, m, err)
 		return err
 	}
 	defer r.release()
 	if err := s.spend(who.by); err != nil {
-		s.auditRefusal(ctx, c, who, m, err)
+		s.auditRefusal(ctx, from, who, m, err)
 		return err
 	}
 	s.counters.begin(intentName(m.Intent))

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"log/slog"
+	"net/netip"
 	"path"
 	"strings"
 	"unicode/utf8"
@@ -45,8 +46,8 @@ func (r *reservation) newAudit(do, share string) *audit {
 }
 
 // auditRefusal records that a client got no session.
-func (s *Server) auditRefusal(ctx context.Context, c *connection, peer peerIdentity, m *wire.Hello, why error) {
-	r := &reservation{server: s, id: newSessionID(), peer: peer, from: addressOf(c.RemoteAddr())}
+func (s *Server) auditRefusal(ctx context.Context, from netip.Addr, peer peerIdentity, m *wire.Hello, why error) {
+	r := &reservation{server: s, id: newSessionID(), peer: peer, from: from}
 	r.newAudit(intentName(m.Intent), m.Share).session(ctx, m.Paths, -1, why)
 }
 

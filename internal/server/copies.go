@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"path"
 	"time"
 
@@ -71,6 +72,7 @@ func (x *copyWork) serve(ctx context.Context) error {
 // answer does what a client asks for, and appends the answer.
 func (x *copyWork) answer(ctx context.Context, ask *wire.CopyRequest) {
 	all, err := x.do(ctx, ask)
+	x.audit.copying(ask, all, err)
 	for i := range all {
 		x.out = wire.Append(x.out, session.WireCopy(&all[i]))
 	}
@@ -150,11 +152,42 @@ func (x *copyWork) check(ctx context.Context, ask *wire.CopyRequest) (c session.
 		User: string(x.peer.id), Address: x.from, Share: ask.Share, Path: ask.Path, To: to, Pin: string(by.Server),
 		Capability: ask.Capability, Until: by.Until, RateLimit: ask.RateLimit, Priority: session.PriorityOf(ask.Priority),
 	}
-	source, err := x.server.OpenCopy(ctx, c)
+	source, err := x.server.openCopy(ctx, c, false)
 	if err == nil {
 		source.Close(nil)
 	}
 	return c, err
+}
+
+// copyOutcomes are the outcomes of requests that are recorded: those that change copies.
+var copyOutcomes = map[wire.CopyOp]string{
+	wire.CopyAdd: "added", wire.CopyPause: "paused", wire.CopyResume: "resumed", wire.CopyCancel: "cancelled",
+}
+
+// copying records a request about a copy, done or refused.
+func (a *audit) copying(ask *wire.CopyRequest, all []session.CopyStatus, err error) {
+	outcome := copyOutcomes[ask.Do]
+	if a == nil || outcome == "" {
+		return
+	}
+	id, attrs := ask.ID, make([]any, 0, 16)
+	if ask.Do == wire.CopyAdd {
+		to := "no URL" // and perhaps with a token
+		if u, err := session.ParseURL(ask.To); err == nil {
+			to = u.Redacted()
+		}
+		attrs = append(pathAttrs(path.Join(ask.Share, ask.Path)), "to", wire.Printable(to))
+	}
+	if len(all) == 1 {
+		id = all[0].ID
+	}
+	attrs = append(attrs, "copy", wire.Printable(id))
+	level := slog.LevelInfo
+	if err != nil {
+		level, attrs = slog.LevelWarn, append(attrs, "asked", outcome, "error", wire.Printable(err.Error()))
+		outcome = "refused"
+	}
+	a.log.Log(context.Background(), level, "copy", append(attrs, "outcome", outcome)...)
 }
 
 // refusalOf tells the client why a request failed.
@@ -181,7 +214,11 @@ func (x *copyWork) refusalOf(err error) *wire.Error {
 // at this time decide, and its limits hold. The source ends with ctx, or when the user loses its right.
 // The caller closes it. Errors match those of a session that the server refuses.
 func (s *Server) OpenCopy(ctx context.Context, c session.Copy) (*session.Source, error) {
-	const do = "copy"
+	return s.openCopy(ctx, c, true)
+}
+
+// openCopy is OpenCopy. sends says that the source will be sent, and is to be in the audit log.
+func (s *Server) openCopy(ctx context.Context, c session.Copy, sends bool) (*session.Source, error) {
 	id, err := identity.ParsePrincipal(c.User)
 	if err != nil {
 		return nil, err
@@ -191,17 +228,25 @@ func (s *Server) OpenCopy(ctx context.Context, c session.Copy) (*session.Source,
 	if err != nil {
 		s.log.Warn("some lines of authorized_clients can't be read", "error", err)
 	}
-	if !known {
-		return nil, wire.Errorf(wire.CodeTrust, "this client's key is not admitted")
+	var r *reservation
+	if known {
+		r, err = s.reserve(ctx, peer, c.Address, nil, grants)
+	} else {
+		err = wire.Errorf(wire.CodeTrust, "this client's key is not admitted")
 	}
-	r, err := s.reserve(ctx, peer, c.Address, nil, grants)
 	if err != nil {
+		if sends {
+			s.auditRefusal(ctx, c.Address, peer, &wire.Hello{Intent: wire.Copy, Share: c.Share, Paths: []string{c.Path}}, err)
+		}
 		return nil, err
 	}
 	q := &request{
-		reservation: r, audit: r.newAudit(do, c.Share),
-		hello: &wire.Hello{Intent: wire.Pull, Share: c.Share, Paths: []string{c.Path}},
-		log:   s.log.With("session", r.id, "client", peer.label, "share", c.Share, "to", c.To.Redacted()),
+		reservation: r,
+		hello:       &wire.Hello{Intent: wire.Pull, Share: c.Share, Paths: []string{c.Path}},
+		log:         s.log.With("session", r.id, "client", peer.label, "share", c.Share, "to", c.To.Redacted()),
+	}
+	if sends {
+		q.audit = r.newAudit("copy", c.Share)
 	}
 	end := func(err error) {
 		q.audit.session(r.ctx, []string{c.Path}, -1, err)
