@@ -30,6 +30,7 @@ type Mode string
 const (
 	Snapshots Mode = "snapshots" // a folder for each run; files that did not change share their space
 	Mirror    Mode = "mirror"    // exactly the files of the source
+	Replica   Mode = "replica"   // the snapshots of a series at another site; for a Source
 )
 
 // Overrun decides what happens to a run at the end of its window.
@@ -53,14 +54,16 @@ type Job struct {
 	Priority fxfer.Priority // "" is low as long as that ends within Window, or normal without one
 	MaxAge   time.Duration  // the newest good backup has to be younger; 0 is any age
 
-	Sources       []string // absolute paths; empty if there is a Command
-	Filters       []string // gitignore rules
-	MaxSize       int64    // largest size of a file; 0 is any
+	Source        fxfer.URL // of a server; then Folder is the destination, and there are no Sources
+	Sources       []string  // absolute paths; empty if there is a Command or a Source
+	Filters       []string  // gitignore rules
+	MaxSize       int64     // largest size of a file; 0 is any
 	OneFileSystem bool
 	Command       string // its output is sent as File
 	File          string
 
 	Destination fxfer.URL
+	Folder      string // absolute path on this host, if there is a Source
 	Mode        Mode
 	AllowFailed int            // how many entries a good snapshot may lack
 	Keep        snapshot.Keep  // only for Snapshots
@@ -190,6 +193,10 @@ func (c *Config) readJobs(n config.Node, d *defaults) {
 		if j.Name != "" && names[j.Name] {
 			item.Fault("two jobs have the name %q", j.Name)
 		}
+		if other := c.holding(j.Folder); other != nil {
+			item.Fault("%s is in the destination of %s, or around it: a job that pulls needs a folder of its own",
+				j.Folder, cmp.Or(other.Name, "another job"))
+		}
 		place := j.place()
 		if other, taken := destinations[place]; taken && place != "" {
 			item.Fault("%s has the destination of %s: each would remove what the other one sends",
@@ -203,9 +210,50 @@ func (c *Config) readJobs(n config.Node, d *defaults) {
 	}
 }
 
+// Pulls reports whether the job gets files from a server into a folder of this host.
+func (j *Job) Pulls() bool { return j.Source.Host != "" }
+
+// holding returns the job that pulls into a folder around or in dir, nil if there is none.
+func (c *Config) holding(dir string) *Job {
+	for _, j := range c.Jobs {
+		if dir != "" && j.Folder != "" && j.Folder != dir && (within(dir, j.Folder) || within(j.Folder, dir)) {
+			return j
+		}
+	}
+	return nil
+}
+
+// within reports whether a clean path is another one or below it.
+func within(p, dir string) bool {
+	rel, err := filepath.Rel(dir, p)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// Target is the destination for people. It ends with a slash.
+func (j *Job) Target() string {
+	if j.Pulls() {
+		return strings.TrimSuffix(j.Folder, "/") + "/"
+	}
+	return j.Destination.String()
+}
+
+// readDestination reads a URL, or the folder of a job that pulls.
+func (j *Job) readDestination(n config.Node) {
+	if !j.Pulls() {
+		if u, ok := config.Value(n, "destination", parseDestination); ok {
+			j.Destination = u
+		}
+	} else if dir, ok := config.Value(n, "destination", parseFolder); ok {
+		j.Folder = dir
+	}
+}
+
 // place returns the destination as a name, "" if there is none. No other job may write to it.
 func (j *Job) place() string {
 	u := j.Destination
+	if j.Folder != "" {
+		return j.Folder
+	}
 	if u.Host == "" {
 		return ""
 	}
@@ -244,14 +292,15 @@ func (j *Job) fields() []config.Field {
 		config.Scalar("time-zone", &j.Zone, parseZone),
 		config.Scalar("schedule", &j.Schedule, schedule),
 		config.Scalar("jitter", &j.Jitter, units.ParseTime),
+		config.Scalar("source", &j.Source, parseRemote),
 		config.List("sources", &j.Sources, parseSource),
 		config.List("filters", &j.Filters, parseRule),
 		config.Scalar("max-size", &j.MaxSize, units.ParseSize),
 		config.Scalar("one-file-system", &j.OneFileSystem, parseBool),
 		config.Scalar("command", &j.Command, parseCommand),
 		config.Scalar("file", &j.File, parseFile),
-		config.Scalar("destination", &j.Destination, parseDestination),
-		config.Scalar("mode", &j.Mode, oneOf(Snapshots, Mirror)),
+		config.Inner("destination", j.readDestination), // after source
+		config.Scalar("mode", &j.Mode, oneOf(Snapshots, Mirror, Replica)),
 		config.Inner("keep", func(n config.Node) { j.Keep = readKeep(n) }),
 		config.Scalar("allow-failed", &j.AllowFailed, parseAllowed),
 		config.Scalar("window", &j.Window, window),
@@ -293,8 +342,8 @@ func checkMissing(n config.Node, o config.Object) {
 		n.Fault("the job has no destination: expected fxfer://host/share/folder")
 	}
 	switch {
-	case !o.Has("sources") && !o.Has("command"):
-		n.Fault("the job sends nothing: expected sources, or command and file")
+	case !o.Has("sources") && !o.Has("command") && !o.Has("source"):
+		n.Fault("the job has nothing to back up: expected sources, source, or command and file")
 	case o.Has("command") && !o.Has("file") && !o.Has("sources"):
 		o["command"].Key.Fault("file is missing: the name for the output of the command")
 	}
@@ -303,6 +352,8 @@ func checkMissing(n config.Node, o config.Object) {
 // checkWhat checks that a job sends one kind of thing, and that its destination suits that.
 func (j *Job) checkWhat(o config.Object) {
 	switch {
+	case o.Has("source") && (o.Has("sources") || o.Has("command")):
+		o["source"].Key.Fault("a job has either source, which is a URL, or sources of this host, or a command")
 	case o.Has("sources") && o.Has("command"):
 		o["command"].Key.Fault("a job has either sources or a command")
 	case o.Has("file") && !o.Has("command"):
@@ -333,6 +384,12 @@ func (j *Job) checkHow(o config.Object) {
 	}
 	if !o.Has("window") {
 		reject("%s: there is no window to overrun", "overrun")
+	}
+	if j.Mode == Replica {
+		reject("%s: a replica has what the snapshots at the source have", "filters", "max-size", "one-file-system", "allow-failed")
+		if !j.Pulls() {
+			o["mode"].Key.Fault("a replica needs a source: the URL of the folder of snapshots")
+		}
 	}
 	if j.Mode == Mirror {
 		reject("%s is for snapshots, and a mirror has none", "allow-failed", "keep", "verify")
@@ -515,6 +572,27 @@ func parseVia(s string) (fxfer.URL, error) {
 		err = errors.New("an invitation works once: use it for `fxfer ls --via`, then leave it out")
 	}
 	return u, err
+}
+
+// parseFolder reads the destination of a job that pulls.
+func parseFolder(s string) (string, error) {
+	if !filepath.IsAbs(s) {
+		return "", fmt.Errorf("%q is not the absolute path of a folder on this host: source is a URL, so the job gets files", s)
+	}
+	return filepath.Clean(s), nil
+}
+
+func parseRemote(s string) (fxfer.URL, error) {
+	u, err := fxfer.ParseURL(s)
+	switch {
+	case err != nil:
+		return u, err
+	case u.Share == "":
+		return u, fmt.Errorf("%s names no share: expected fxfer://host/share", u.Redacted())
+	case u.Token != "":
+		return u, errors.New("an invitation works once: use it for `fxfer ls`, then leave it out")
+	}
+	return u, nil
 }
 
 func parseDestination(s string) (fxfer.URL, error) {

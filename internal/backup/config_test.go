@@ -81,6 +81,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestConfigRefuses(t *testing.T) {
+	const pull = "jobs:\n- name: a\n  source: fxfer://h/s\n  destination: "
 	const job = "jobs:\n- name: a\n  sources: [/a]\n  destination: fxfer://h/s/a\n" // 4 lines
 	for _, test := range []struct {
 		text string
@@ -121,6 +122,18 @@ func TestConfigRefuses(t *testing.T) {
 		{job + "  sources: [x]", 5, ""},
 		{job + strings.TrimPrefix(job, "jobs:\n"), 5, "two jobs have the name"},
 		{job + "- name: b\n  sources: [/b]\n  destination: fxfer://h/s/a/", 5, "has the destination of a"},
+		{pull + "/a\n  mode: replica\n  max-size: 1MB", 6, "has what the snapshots at the source have"},
+		{job + "  mode: replica", 5, "a replica needs a source"},
+		{pull + "/a\n  sources: [/a]", 3, "has either source"},
+		{pull + "/a\n  command: x\n  file: y", 3, "has either source"},
+		{pull + "fxfer://h/s/a", 4, "so the job gets files"},
+		{pull + "a", 4, "so the job gets files"},
+		{"jobs:\n- name: a\n  source: fxfer://h\n  destination: /a", 3, "names no share"},
+		{"jobs:\n- name: a\n  source: /a\n  destination: fxfer://h/s/a", 3, ""},
+		{pull + "/a\n" + strings.TrimPrefix(pull, "jobs:\n") + "/a/", 5, "two jobs have the name"},
+		{pull + "/a\n- name: b\n  source: fxfer://h/s\n  destination: /a/", 5, "has the destination of a"},
+		{pull + "/a\n- name: b\n  source: fxfer://h/s\n  destination: /a/b", 5, "in the destination of a, or around it"},
+		{pull + "/a/b\n- name: b\n  source: fxfer://h/s\n  destination: /a", 5, "in the destination of a, or around it"},
 		{"jobs:\n- name: a\n  sources: [a]\n  destination: fxfer://h/s/a", 3, "not an absolute path"},
 		{"jobs:\n- name: a\n  sources: [/a]\n  destination: fxfer://h/s", 4, "a folder of their own"},
 		{"jobs:\n- name: a\n  sources: [/a]\n  destination: fxfer://h", 4, "names no share"},
@@ -130,7 +143,7 @@ func TestConfigRefuses(t *testing.T) {
 		{"jobs:\n- name: a\n  command: x\n  file: y\n  destination: fxfer://h/s/a\n  window: 1:00", 6, ""},
 		{"jobs:\n- name: a\n  command: x\n  file: y\n  destination: fxfer://h/s/a\n  window: 22:00-23:00\n  overrun: pause", 7, "can't go on"},
 		{"jobs:\n- name: [a", 2, ""},
-		{"jobs:\n- name: a\n  destination: fxfer://h/s/a", 2, "sends nothing"},
+		{"jobs:\n- name: a\n  destination: fxfer://h/s/a", 2, "nothing to back up"},
 	} {
 		_, err := parseConfig("jobs.yaml", []byte(test.text))
 		var problems config.Faults
@@ -159,7 +172,7 @@ func TestConfigFaults(t *testing.T) {
 		{"a wrong value and a missing key", "jobs:\n- name: a\n  sources: [/a]\n  jitter: x\n", []string{
 			`j:2: the job has no destination`, `j:4: jitter: `,
 		}},
-		{"a key that is misspelt", "jobs:\n- name: a\n  source: [/a]\n" + place, []string{`j:3: unknown key "source"`}},
+		{"a key that is misspelt", "jobs:\n- name: a\n  sourcse: [/a]\n" + place, []string{`j:3: unknown key "sourcse"`}},
 		{"a destination that is wrong", "jobs:\n- name: a\n  sources: [/a]\n  destination: nas\n", []string{`j:4: destination: `}},
 		{"nothing to keep for a faulty number", "jobs:\n- name: a\n  sources: [/a]\n  keep: {last: x}\n" + place, []string{`j:4: last: `}},
 		{"of two jobs with one name and one destination", "jobs:\n- name: a\n  sources: [/a]\n  retries: x\n" + place + "- name: a\n  sources: [/a]\n" + place, []string{

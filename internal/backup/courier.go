@@ -61,7 +61,11 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 		call.Selection = fxfer.Selection{Rules: j.Filters, MaxSize: j.MaxSize, OneFileSystem: j.OneFileSystem}
 		call.Target.Delete = j.Mode == Mirror
 	}
-	opt, err := c.options(j, fxfer.Options{Notice: t.Notice})
+	o := fxfer.Options{Notice: t.Notice}
+	if j.Pulls() { // the server keeps the rate
+		o.RateLimit = t.Limit.Rate()
+	}
+	opt, err := c.options(j, o)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +76,7 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, err := send(ctx, client, t, call)
+	report, err := carry(ctx, client, t, call)
 	if t.Again && errors.Is(err, fxfer.ErrSnapshotExists) { // the previous attempt succeeded, but the connection ended before its answer arrived
 		return c.made(ctx, t, report)
 	}
@@ -94,8 +98,15 @@ func (c *Client) made(ctx context.Context, t *Task, report *fxfer.Report) (*fxfe
 	return report, &fxfer.Error{Kind: fxfer.KindPartial, Err: fmt.Errorf("the snapshot %s is there, without %s that failed", t.Snapshot, lacking)}
 }
 
-func send(ctx context.Context, client *fxfer.Client, t *Task, call fxfer.Transfer) (report *fxfer.Report, err error) {
+// carry sends or gets the files of a job.
+func carry(ctx context.Context, client *fxfer.Client, t *Task, call fxfer.Transfer) (report *fxfer.Report, err error) {
 	j := t.Job
+	if j.Mode == Replica {
+		return replicate(ctx, client, t, call)
+	}
+	if j.Pulls() {
+		return client.Get(ctx, []fxfer.URL{j.Source}, j.Target(), call)
+	}
 	if j.Command == "" {
 		return client.Send(ctx, j.Sources, j.Destination, call)
 	}
@@ -115,6 +126,9 @@ var ErrServerPrunes = errors.New("the server removes snapshots by its own policy
 // ServerPrunes reports whether the server removes old snapshots of a job by its own policy, because
 // this client may not remove any.
 func (c *Client) ServerPrunes(ctx context.Context, j *Job) (bool, error) {
+	if j.Pulls() {
+		return false, nil
+	}
 	client, err := c.client(j)
 	if err != nil {
 		return false, err
@@ -135,6 +149,9 @@ func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, call fxfer.
 	if err != nil {
 		return nil, err
 	}
+	if j.Pulls() {
+		return client.ScrubLocal(ctx, j.Folder, snapshot, call)
+	}
 	return client.Scrub(ctx, j.Destination, snapshot, call)
 }
 
@@ -144,7 +161,12 @@ func (c *Client) Snapshots(ctx context.Context, j *Job) ([]fxfer.Snapshot, error
 	if err != nil {
 		return nil, err
 	}
-	all, err := client.Snapshots(ctx, j.Destination)
+	var all []fxfer.Snapshot
+	if j.Pulls() {
+		all, err = client.LocalSnapshots(j.Folder)
+	} else {
+		all, err = client.Snapshots(ctx, j.Destination)
+	}
 	return slices.DeleteFunc(all, func(s fxfer.Snapshot) bool { return s.Partial }), err
 }
 
@@ -168,6 +190,9 @@ func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
 	var keep []string
 	for _, k := range stay {
 		keep = append(keep, k.Name)
+	}
+	if j.Pulls() {
+		return client.PruneLocalSnapshots(ctx, j.Folder, keep)
 	}
 	removed, err := client.PruneSnapshots(ctx, j.Destination, keep)
 	if fxfer.KindOf(err) == fxfer.KindTrust {

@@ -24,6 +24,21 @@ var long = flag.Bool("long", false, "two nights of half a minute instead of seco
 func realServer(t *testing.T) (dir string, u fxfer.URL, home string) {
 	t.Helper()
 	dir, home = t.TempDir(), t.TempDir()
+	return dir, serverFor(t, home, dir, identity.Read|identity.Write), home
+}
+
+// readable is a server that lets the client of a home folder read.
+func readable(t *testing.T, home string) (dir string, u fxfer.URL) {
+	t.Helper()
+	dir = t.TempDir()
+	u = serverFor(t, home, dir, identity.Read)
+	u.TrailingSlash = true
+	return dir, u
+}
+
+// serverFor serves a folder on the loopback to the client of a home folder.
+func serverFor(t *testing.T, home, dir string, rights identity.Rights) fxfer.URL {
+	t.Helper()
 	server, err := fxfer.NewServer(fxfer.ServerOptions{Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "s", Dir: dir, Rights: identity.Read | identity.Write}}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -33,16 +48,16 @@ func realServer(t *testing.T) (dir string, u fxfer.URL, home string) {
 		cancel()
 		require.NoError(t, <-done)
 	})
-	text, err := server.Invite(fxfer.InviteOptions{Host: "127.0.0.1"})
+	text, err := server.Invite(fxfer.InviteOptions{Host: "127.0.0.1", Rights: rights})
 	require.NoError(t, err)
-	u, err = fxfer.ParseURL(text)
+	u, err := fxfer.ParseURL(text)
 	require.NoError(t, err)
 	client, err := fxfer.NewClient(fxfer.Options{Home: home})
 	require.NoError(t, err)
 	_, err = client.List(t.Context(), u)
 	require.NoError(t, err)
 	u.Token, u.Pin = "", ""
-	return dir, u, home
+	return u
 }
 
 // A job that does not fit its window pauses at the end of the window, and resumes the next night

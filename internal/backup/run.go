@@ -35,7 +35,7 @@ type Task struct {
 	Notice      func(string)
 }
 
-// Courier transfers the files of jobs to their servers. Its methods are safe for concurrent use.
+// Courier transfers the files of jobs. Its methods are safe for concurrent use.
 type Courier interface {
 	// Transfer makes one attempt. It may return both a Report and an error.
 	Transfer(ctx context.Context, t *Task) (*fxfer.Report, error)
@@ -216,7 +216,7 @@ func (l *leg) work(ctx context.Context) (err error) {
 	if err == nil && l.job.Command != "" && l.report != nil && l.report.Bytes == 0 {
 		l.warn(errors.New(command.Empty))
 	}
-	if err == nil && l.job.Mode == Snapshots {
+	if err == nil && l.job.Mode != Mirror {
 		l.prune(ctx)
 	}
 	return l.post(ctx, err)
@@ -436,7 +436,7 @@ func (l *leg) warn(err error) {
 func (l *leg) env() []string {
 	return []string{
 		"FXFER_JOB=" + l.job.Name, "FXFER_DUE=" + l.active.Due.UTC().Format(time.RFC3339), "FXFER_SNAPSHOT=" + l.active.Snapshot,
-		"FXFER_DESTINATION=" + l.job.Destination.String(), "FXFER_ATTEMPT=" + strconv.Itoa(l.active.Attempts),
+		"FXFER_DESTINATION=" + l.job.Target(), "FXFER_ATTEMPT=" + strconv.Itoa(l.active.Attempts),
 	}
 }
 
@@ -523,7 +523,7 @@ func outcomeOf(ctx context.Context, err error) Outcome {
 func (l *leg) record(err error) *Record {
 	a, j := l.active, l.job
 	rec := &Record{
-		Job: j.Name, Verb: "backup", Target: j.Destination.String(), Due: a.Due, Started: a.Started, Ended: l.Clock.Now(), Working: a.Working,
+		Job: j.Name, Verb: "backup", Target: j.Target(), Due: a.Due, Started: a.Started, Ended: l.Clock.Now(), Working: a.Working,
 		Outcome: outcomeOf(context.Background(), err), Warnings: l.warnings, Attempts: a.Attempts, Pauses: a.Pauses,
 		Written: a.Written, Read: a.Read, Sent: a.Sent, Priorities: a.Priorities,
 	}

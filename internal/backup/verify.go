@@ -93,7 +93,7 @@ func (r *Runner) scrubbing(j *Job, name string) func(fxfer.Progress) {
 // checkDamage stores which snapshots there are, and which have files that are known to be damaged. If those of the newest
 // are gone, which healing explains, it notifies.
 func (r *Runner) checkDamage(ctx context.Context, j *Job, healing string) {
-	if j.Mode != Snapshots || ctx.Err() != nil {
+	if j.Mode == Mirror || ctx.Err() != nil {
 		return
 	}
 	all, err := r.Courier.Snapshots(ctx, j)

@@ -27,6 +27,9 @@ import (
 //
 // If target is a device, a pipe, or in /proc or /sys, it is never replaced: one file is written to
 // it, as by GetTo.
+//
+// With Target.Snapshot, target is a folder for a series of snapshots of its own, which is made if it
+// is not there, in a folder that is.
 func (c *Client) Get(ctx context.Context, sources []session.URL, target string, call Transfer) (*session.Report, error) {
 	if err := call.checkGet(); err != nil {
 		return nil, err
@@ -39,6 +42,9 @@ func (c *Client) Get(ctx context.Context, sources []session.URL, target string, 
 		return nil, err
 	}
 	hello.Select = call.Selection.wire(c.opt.Compress)
+	if call.Target.Snapshot != "" {
+		return c.getSnapshot(ctx, sources[0], hello, target, &call)
+	}
 	tree, below, err := openTarget(target, access.Asked{
 		Names: namesOf(&hello), BackupDir: call.Target.BackupDir, Privileged: call.Target.Privileged,
 	})
@@ -171,7 +177,7 @@ func (p *pull) folder() string {
 // out has no limit: the server observes that of what it sends.
 func (p *pull) out(*Throttle) *pace.Queue { return NewThrottle(0).queue() }
 
-func (p *pull) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
+func (p *pull) engine(_ context.Context, s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
 	return session.NewReceiver(control, r, p.tree, transfer.ReceiverOptions{
 		Path: p.below, Target: s.hello.Target, Names: namesOf(&s.hello), Leave: true, Clock: s.clock,
 		Event: s.tracker.Event, Message: s.message,

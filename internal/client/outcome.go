@@ -16,7 +16,7 @@ func (j *job) outcome(ctx context.Context, err error) (*session.Report, error) {
 	r := j.tracker.Report(j.server)
 	r.Complete = err == nil
 	if err == nil && !j.call.Target.DryRun {
-		r.Snapshot = j.hello.Snapshot
+		r.Snapshot = j.snapshot
 	}
 	r.NotPruned = r.NotPruned && j.call.Target.Delete
 	r.Changes = j.priority.decided()

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -68,9 +69,9 @@ type watchedPull struct {
 	running *transferSession
 }
 
-func (p *watchedPull) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
+func (p *watchedPull) engine(ctx context.Context, s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
 	p.running = s
-	return p.pull.engine(s, control, r)
+	return p.pull.engine(ctx, s, control, r)
 }
 
 // TestGetTurns: when a get changes its transport, the old streams end after their blocks have

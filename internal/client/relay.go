@@ -34,8 +34,14 @@ type errRelay struct{ error }
 
 func (e *errRelay) Unwrap() error { return e.error }
 
-// relayed tells whether connections may lead through a relay.
-func (d *dialer) relayed() bool { return len(d.client.opt.Via) > 0 }
+// relayed tells whether connections lead through a relay at present.
+func (d *dialer) relayed() bool {
+	if len(d.client.opt.Via) == 0 {
+		return false
+	}
+	relay, _ := d.client.way()
+	return relay != direct
+}
 
 // way returns the relay to connect through, or direct, and its number.
 func (c *Client) way() (relay session.URL, n int64) {
@@ -48,7 +54,7 @@ func (c *Client) nextWay(n int64) { c.route.CompareAndSwap(n, n+1) }
 
 // by is cfg for the present way.
 func (d *dialer) by(cfg transport.Config) transport.Config {
-	if !d.relayed() {
+	if len(d.client.opt.Via) == 0 {
 		return cfg
 	}
 	relay, _ := d.client.way()

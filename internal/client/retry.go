@@ -35,7 +35,7 @@ type intent interface {
 	// out returns what paces what the data streams of a session send. limit is that of this host.
 	out(limit *Throttle) *pace.Queue
 	// engine makes this host's end of the transfer, on a control stream that is connected.
-	engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error)
+	engine(ctx context.Context, s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error)
 }
 
 // job is one call of Send, SendStream, Get or GetTo. It runs as many sessions as that takes. Only
@@ -47,6 +47,8 @@ type job struct {
 	url    session.URL
 	hello  wire.Hello
 	server string // host and port
+
+	snapshot string // name of the snapshot to make, "" for none
 
 	throttle *Throttle // of what this host sends
 	priority *priority
@@ -69,14 +71,18 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 	if err := needShare(u); err != nil {
 		return nil, err
 	}
+	snapshot := hello.Snapshot
+	if hello.Intent != wire.Store { // it is no concern of the server
+		hello.Snapshot = ""
+	}
 	hello.Target, hello.RateLimit = call.Target.wire(), c.opt.RateLimit
-	if hello.Intent == wire.Store {
+	if call.Target.Snapshot != "" {
 		hello.Target.Delete = true // what an interrupted session left
 	}
 	if err := session.CheckHello(&hello); err != nil {
 		return nil, err
 	}
-	j := &job{Client: c, call: call, intent: in, url: u, hello: hello, server: serverOf(u), throttle: c.throttle(call), priority: c.priority(call)}
+	j := &job{Client: c, call: call, intent: in, url: u, hello: hello, server: serverOf(u), snapshot: snapshot, throttle: c.throttle(call), priority: c.priority(call)}
 	if err := j.follow(); err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
@@ -91,7 +97,7 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 // isFresh tells whether the target probably has nothing yet of what is asked for.
 func (j *job) isFresh() bool {
 	t := &j.call.Target
-	return !t.DryRun && !t.Checksum && j.hello.Intent != wire.Store && j.hello.Intent != wire.Early && j.hello.Intent != wire.Copy &&
+	return !t.DryRun && !t.Checksum && t.Snapshot == "" && j.hello.Intent != wire.Early && j.hello.Intent != wire.Copy &&
 		(j.opt.Fresh || j.firstTime(j.server, &j.hello, j.intent.named())) && j.intent.absent(&j.hello)
 }
 
@@ -215,7 +221,7 @@ func (j *job) adapt(ctx context.Context, s *transferSession, err error, lasted t
 func (j *job) settle(ctx context.Context, s *transferSession, err error) error {
 	if err != nil && j.tracker.Reconnects() > 0 && errors.Is(describe(ctx, err, j.server), session.ErrSnapshotExists) {
 		err = nil // the session before made the snapshot, but its answer was lost
-		j.tracker.SetFailed(j.lackedBy(ctx, j.url, j.hello.Snapshot, j.call.Target.AllowFailed))
+		j.tracker.SetFailed(j.lackedBy(ctx))
 	}
 	if err != nil {
 		return err

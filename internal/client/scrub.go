@@ -23,10 +23,15 @@ func (c *Client) Scrub(ctx context.Context, u session.URL, name string, call Ver
 	s := scrub{findings: newFindings(u, call)}
 	err := s.run(ctx, c, u, name)
 	sum := s.done()
-	if n := sum.differences(); err == nil && n > 0 {
-		err = &session.Error{Kind: session.KindIntegrity, Err: fmt.Errorf("%s in %s: not what was sent", units.Count(n, "entry", "entries"), name)}
+	return sum, describe(ctx, sum.judge(name, err), sum.Server)
+}
+
+// judge returns the error of a scrub that ended with err: that there are differences, if it is nil.
+func (s *Comparison) judge(snapshot string, err error) error {
+	if n := s.differences(); err == nil && n > 0 {
+		err = &session.Error{Kind: session.KindIntegrity, Err: fmt.Errorf("%s in %s: not what was sent", units.Count(n, "entry", "entries"), snapshot)}
 	}
-	return sum, describe(ctx, err, sum.Server)
+	return err
 }
 
 // scrub is the intent to have a snapshot read by the server.

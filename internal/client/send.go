@@ -145,7 +145,7 @@ func (p *push) where(entry string) (at string) {
 
 func (p *push) folder() string { return "" }
 
-func (p *push) engine(s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
+func (p *push) engine(_ context.Context, s *transferSession, control transport.Conn, r *wire.Reader) (session.Engine, error) {
 	coder, err := compress.Parse(s.client.opt.Compress)
 	if err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ func (s *transferSession) run(ctx context.Context) error {
 	s.measure()
 	s.streams = newStreamPool(ctx, cancel, &s.dialer, s.set)
 	s.first = s.firstStreams()
-	if s.client.opt.Streams == 0 && s.cfg.Protocol == transport.TCP && !s.relayed() { // whose SYNs show one leg alone
+	if s.client.opt.Streams == 0 && s.cfg.Protocol == transport.TCP && len(s.client.opt.Via) == 0 { // a relay's SYNs show one leg alone
 		s.gate.hold(s.first)
 	}
 	trusted, err := s.client.knows(s.url)
@@ -81,7 +81,7 @@ func (s *transferSession) run(ctx context.Context) error {
 	}
 	defer control.Close()
 	s.first = s.gate.first(s.first)
-	if err := s.begin(control); err != nil {
+	if err := s.begin(ctx, control); err != nil {
 		return err
 	}
 	s.tasks.Go(func() { watchDead(ctx, s.heard.look, session.TimeoutOf(control), s.reach, cancel) })
@@ -138,9 +138,9 @@ func (s *transferSession) connect(ctx context.Context, cancel context.CancelCaus
 }
 
 // begin makes the engine.
-func (s *transferSession) begin(control transport.Conn) (err error) {
+func (s *transferSession) begin(ctx context.Context, control transport.Conn) (err error) {
 	r := wire.NewReader(heardReader{control, &s.heard}, wire.MaxMessage)
-	if s.engine, err = s.intent.engine(s, control, r); err != nil {
+	if s.engine, err = s.intent.engine(ctx, s, control, r); err != nil {
 		return err
 	}
 	s.streams.use(s.engine)

@@ -81,8 +81,8 @@ func (x *Snapshot) note(w *wire.Warning) {
 }
 
 // PruneSnapshots removes complete snapshots in the folder of u. Those named in keep stay, and so do
-// all that are newer than the newest of these, and those with the last intact version of a file. It returns the names of those it removed, also
-// together with an error. It needs the right to write.
+// all that are newer than the newest of these, and those with the last intact version of a file. It
+// returns the names of those it removed, also together with an error. It needs the right to write.
 func (c *Client) PruneSnapshots(ctx context.Context, u session.URL, keep []string) (removed []string, err error) {
 	if err := needShare(u); err != nil {
 		return nil, err
@@ -139,24 +139,32 @@ func (c *Client) snapshotToSend(ctx context.Context, u session.URL, name string)
 	if errors.As(err, &refused) && refused.Code == wire.CodeNotFound {
 		err = nil // the client may begin a series there
 	}
-	if err != nil {
-		return "", err
-	}
-	if n := len(all); n > 0 && all[n-1].Partial {
-		return all[n-1].Name, nil
-	}
-	return SnapshotName(time.Now()), nil
+	return snapshotAfter(all), err
 }
 
-// lackedBy returns how many entries a snapshot lacks, of which allowed may fail; 0 also if that
-// cannot be found out.
-func (c *Client) lackedBy(ctx context.Context, u session.URL, name string, allowed int64) int64 {
-	if allowed == 0 {
+// snapshotAfter returns the name for the next snapshot of a series: that of the last one if it was
+// interrupted, or else the present time.
+func snapshotAfter(all []Snapshot) string {
+	if n := len(all); n > 0 && all[n-1].Partial {
+		return all[n-1].Name
+	}
+	return SnapshotName(time.Now())
+}
+
+// lackedBy returns how many entries the snapshot lacks that a session before has made; 0 also if
+// that cannot be found out.
+func (j *job) lackedBy(ctx context.Context) int64 {
+	if j.call.Target.AllowFailed == 0 {
 		return 0
 	}
-	all, _ := c.Snapshots(ctx, u)
+	var all []Snapshot
+	if x, ok := j.intent.(*pullSnapshot); ok {
+		all, _ = j.LocalSnapshots(x.args[0])
+	} else {
+		all, _ = j.Snapshots(ctx, j.url)
+	}
 	for _, s := range all {
-		if s.Name == name {
+		if s.Name == j.snapshot {
 			return s.Failed
 		}
 	}

@@ -104,14 +104,14 @@ type Target struct {
 	// common. "" is DeltaAuto.
 	Delta Delta
 
-	// Snapshot sends into a new folder below the URL. Its name is a time, such as
+	// Snapshot transfers into a new folder below the target. Its name is a time, such as
 	// 2026-11-20T020000Z (see SnapshotName), or SnapshotAuto. Files that did not change are shared
 	// with the newest snapshot there. The snapshot becomes visible when it is complete; until then,
-	// sending with the same name continues it. "" is no snapshot. Get does not take it.
+	// transferring with the same name continues it. "" is no snapshot. GetTo does not take it.
 	Snapshot string
 	// AllowFailed is the number of entries, at most MaxAllowFailed, that a snapshot may lack and
 	// still become visible. It covers entries that cannot be read at the source or keep changing
-	// there, and names and kinds that the target cannot store. Send then still returns an error of
+	// there, and names and kinds that the target cannot store. The call then still returns an error of
 	// KindPartial, with a Report that names the snapshot. It has no effect without Snapshot.
 	AllowFailed int64
 }
@@ -168,9 +168,6 @@ func (t *Transfer) checkGet() error {
 	if t.Selection.Files != nil {
 		return session.Usage("name each as a source", "a list of files selects what is sent, not what is got")
 	}
-	if t.Target.Snapshot != "" {
-		return session.Usage("leave it out", "snapshots are sent, not got")
-	}
 	return t.check()
 }
 
@@ -180,6 +177,9 @@ func (t *Transfer) checkGetTo() error {
 		return session.Usage("leave the selection out", "one file is got whole: there is nothing to select")
 	}
 	x := &t.Target
+	if x.Snapshot != "" {
+		return session.Usage("leave it out", "a snapshot needs a folder as the target")
+	}
 	if x.Update || x.Existing || x.IgnoreExisting || x.Delete || x.BackupDir != "" || x.DryRun {
 		return session.Usage("leave it out", "--update, --existing, --ignore-existing, --delete, --backup-dir and --dry-run need a folder or a file as the target")
 	}

@@ -2,11 +2,11 @@ package server
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/series"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -34,39 +34,34 @@ func (x *expiry) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	series, err := scope.Series(access.Expire, seriesPath(p))
+	in, err := scope.Series(access.Expire, seriesPath(p))
 	if err != nil {
 		return sourceRefusal(err, p, x.hello.Share)
 	}
-	defer series.Close()
+	defer in.Close()
 	defer share.quota.Freed()
-	if err := x.lockSeries(ctx, series); err != nil {
+	if err := x.lockSeries(ctx, in); err != nil {
 		return targetRefusal(err)
 	}
-	complete, _, err := series.Snapshots()
+	names, err := series.Expired(in, keep)
 	if err != nil {
 		return targetRefusal(err)
 	}
-	intact, err := series.LastIntact()
-	if err != nil {
-		return targetRefusal(err)
-	}
-	names := slices.DeleteFunc(expired(complete, keep), func(name string) bool { return intact[name] })
-	if err := x.remove(ctx, series, names); err != nil {
+	if err := x.remove(ctx, in, names); err != nil {
 		return err
 	}
 	return x.answer(nil)
 }
 
 // remove removes snapshots, and reports each to the client.
-func (x *expiry) remove(ctx context.Context, series *access.Series, names []string) error {
+func (x *expiry) remove(ctx context.Context, in *access.Series, names []string) error {
 	log := x.server.log.With("client", x.peer.label,
 		"share", x.hello.Share, "series", seriesPath(x.hello.Paths[0]))
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return errDraining
 		}
-		err := series.Remove(name)
+		err := in.Remove(name)
 		log.Info("snapshot removed", "snapshot", name, "error", err)
 		x.audit.removed(seriesPath(x.hello.Paths[0]), name, err)
 		if err != nil {
@@ -99,22 +94,4 @@ func (x *expiry) readKeep() (keep []string, err error) {
 		}
 		keep = append(keep, p.Folders...)
 	}
-}
-
-// expired returns which of the complete snapshots, in order, to remove: those that are not in keep
-// and older than the newest that is. Later ones stay: the client may not know of them. If no
-// snapshot of keep is there, all stay.
-func expired(complete, keep []string) (remove []string) {
-	newest := ""
-	for _, name := range keep {
-		if slices.Contains(complete, name) {
-			newest = max(newest, name)
-		}
-	}
-	for _, name := range complete {
-		if name < newest && !slices.Contains(keep, name) {
-			remove = append(remove, name)
-		}
-	}
-	return remove
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/series"
 	"github.com/fxfer/fxfer/internal/session"
-	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -30,14 +30,14 @@ func (x *seriesListing) serve(context.Context) error {
 	if err != nil {
 		return x.noSeries(err, p)
 	}
-	series, err := scope.Series(access.Names, seriesPath(p))
+	in, err := scope.Series(access.Names, seriesPath(p))
 	if errors.Is(err, fs.ErrNotExist) {
 		return x.answer(nil)
 	}
 	if err != nil {
 		return sourceRefusal(err, p, x.hello.Share)
 	}
-	entries, notes, err := listSnapshots(series)
+	entries, notes, err := listSnapshots(in)
 	if err != nil {
 		return sourceRefusal(err, p, x.hello.Share)
 	}
@@ -55,48 +55,26 @@ func (x *seriesListing) noSeries(refusal error, p string) error {
 
 // listSnapshots returns the snapshots of a series, complete ones first, and messages about those
 // that lack entries, have damaged ones, or have the last intact version of one.
-func listSnapshots(series *access.Series) (entries []wire.Entry, notes []wire.Message, err error) {
-	complete, filling, err := series.Snapshots()
-	if err != nil {
-		return nil, nil, err
-	}
-	add := func(names []string, state string) {
-		for _, name := range names {
-			entries = append(entries, wire.Entry{Kind: wire.Share, Path: name, Link: state})
+func listSnapshots(in *access.Series) (entries []wire.Entry, notes []wire.Message, err error) {
+	all, err := series.List(in)
+	for _, x := range all {
+		state := session.SnapshotComplete
+		if x.Filling {
+			state = session.SnapshotFilling
 		}
-	}
-	add(complete, session.SnapshotComplete)
-	add(filling, session.SnapshotFilling)
-	state, err := series.State()
-	if err != nil {
-		return nil, nil, err
-	}
-	defer state.Close()
-	intact, err := series.LastIntact()
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, name := range complete {
-		failed, err := snapshot.Failures(state, name, nil)
-		if err != nil {
-			return nil, nil, err
-		}
-		damage, err := snapshot.ReadDamage(state, name)
-		if err != nil {
-			return nil, nil, err
-		}
-		add := func(what string, n int) {
-			if n > 0 {
-				notes = append(notes, &wire.Warning{What: what, Path: name, Count: uint64(n)})
+		entries = append(entries, wire.Entry{Kind: wire.Share, Path: x.Name, Link: state})
+		for _, note := range []struct {
+			what string
+			n    int64
+		}{
+			{session.SnapshotFailed, x.Failed}, {session.SnapshotDamaged, x.Damaged}, {session.SnapshotIntact, x.LastIntact},
+		} {
+			if note.n > 0 {
+				notes = append(notes, &wire.Warning{What: note.what, Path: x.Name, Count: uint64(note.n)})
 			}
 		}
-		add(session.SnapshotFailed, int(failed))
-		add(session.SnapshotDamaged, len(damage))
-		if intact[name] {
-			add(session.SnapshotIntact, 1)
-		}
 	}
-	return entries, notes, nil
+	return entries, notes, err
 }
 
 // seriesPath returns the path of a series from the client's notation.
@@ -111,11 +89,11 @@ const (
 )
 
 // lockSeries waits for a series. It pings the client meanwhile.
-func (q *request) lockSeries(ctx context.Context, series *access.Series) error {
+func (q *request) lockSeries(ctx context.Context, in *access.Series) error {
 	begin := time.Now()
 	pinged := begin
 	for {
-		err := series.Lock()
+		err := in.Lock()
 		if !errors.Is(err, disk.ErrBusy) {
 			return err
 		}

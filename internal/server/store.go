@@ -7,6 +7,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/series"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -15,8 +16,8 @@ import (
 // storing serves a Store: the client sends a snapshot into a series.
 type storing struct {
 	*receiving
-	writer *snapshotWriter // nil in a dry run
-	newest *access.Scope   // what a dry run compares with; otherwise nil
+	writer *series.Writer // nil in a dry run
+	newest *access.Scope  // what a dry run compares with; otherwise nil
 }
 
 func newStoring(q *request) handler {
@@ -62,15 +63,12 @@ func (x *storing) newEngine(ctx context.Context, r *wire.Reader) (session.Engine
 	x.writer = writer
 	opt := x.options(".")
 	opt.Quota = x.share.quota
-	opt.Snapshot = &transfer.Snapshot{
-		Previous: writer.previous, Linked: writer.isLinked, Damaged: writer.isDamaged,
-		Resumed: writer.resumed, Publish: x.publish,
-	}
+	opt.Snapshot = writer.Snapshot(x.publish)
 	opt.Event = func(e transfer.Event) {
-		writer.event(e)
+		writer.Event(e)
 		x.event(e)
 	}
-	return session.NewReceiver(x.conn.Conn, r, writer.tree, opt), nil
+	return session.NewReceiver(x.conn.Conn, r, writer.Tree(), opt), nil
 }
 
 func (x *storing) publish(failed, grave int64) error {
@@ -78,9 +76,13 @@ func (x *storing) publish(failed, grave int64) error {
 	if failed > 0 {
 		defer x.share.quota.Freed()
 	}
-	healed, err := x.writer.publish(failed, grave)
-	if healed > 0 && err == nil {
-		x.engine.Send(&wire.Warning{What: session.SnapshotHealed, Count: uint64(healed)})
+	h, err := x.writer.Publish(failed, grave)
+	if h.Files > 0 || h.Mended > 0 || h.Err != nil {
+		x.log.Info("damaged files are healed", "snapshot", x.hello.Snapshot,
+			"files", h.Files, "in older snapshots", h.Mended, "error", h.Err)
+	}
+	if h.Files > 0 && err == nil {
+		x.engine.Send(&wire.Warning{What: session.SnapshotHealed, Count: uint64(h.Files)})
 	}
 	return err
 }
@@ -96,9 +98,10 @@ func (x *storing) dryRun(r *wire.Reader) (session.Engine, error) {
 }
 
 // openSnapshot opens the snapshot that the client wants to fill.
-func (x *storing) openSnapshot(ctx context.Context) (*snapshotWriter, error) {
+func (x *storing) openSnapshot(ctx context.Context) (*series.Writer, error) {
 	m := x.hello
-	series, err := x.scope.AddTo(seriesPath(m.Paths[0]), m.Snapshot,
+	in := seriesPath(m.Paths[0])
+	s, err := x.scope.AddTo(in, m.Snapshot,
 		func(entries int64) (done func(), err error) {
 			err = x.share.quota.Take(ctx, 0, entries)
 			return func() { x.share.quota.Settle(0, entries, true) }, err
@@ -106,20 +109,17 @@ func (x *storing) openSnapshot(ctx context.Context) (*snapshotWriter, error) {
 	if err != nil {
 		return nil, targetRefusal(err)
 	}
-	if err := x.lockSeries(ctx, series); err != nil {
+	if err := x.lockSeries(ctx, s); err != nil {
 		return nil, targetRefusal(err)
 	}
-	w := &snapshotWriter{
-		ctx: ctx, log: x.log, series: series, name: m.Snapshot,
-		maxFailed: m.Target.AllowFailed, keep: x.share.Keep, audit: func(removed string, err error) {
-			x.audit.removed(seriesPath(m.Paths[0]), removed, err)
-		},
+	w, err := series.Open(ctx, s, series.Options{
+		Log: x.log, Name: m.Snapshot, MaxFailed: m.Target.AllowFailed, Keep: x.share.Keep,
+		Removed: func(name string, err error) { x.audit.removed(in, name, err) },
+	})
+	if errors.Is(err, fs.ErrExist) {
+		return nil, wire.Errorf(wire.CodeExists, "the snapshot %s is complete", m.Snapshot)
 	}
-	if err := w.open(); err != nil {
-		w.close()
-		if errors.Is(err, fs.ErrExist) {
-			return nil, wire.Errorf(wire.CodeExists, "the snapshot %s is complete", m.Snapshot)
-		}
+	if err != nil {
 		return nil, targetRefusal(err)
 	}
 	return w, nil
@@ -130,7 +130,7 @@ func (x *storing) close() {
 		_ = x.newest.Close()
 	}
 	if x.writer != nil {
-		x.writer.close()
+		x.writer.Close()
 		x.share.quota.Freed()
 	}
 }

@@ -347,6 +347,13 @@ func (t *Tracker) SetFailed(failed int64) {
 	t.failed = max(t.failed, failed)
 }
 
+// SetHealed sets how many files a snapshot has healed that this host has filled.
+func (t *Tracker) SetHealed(files int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.healed = files
+}
+
 // maxFailures bounds Report.Failures.
 const maxFailures = 100
 

@@ -38,6 +38,9 @@
 //	Client.Snapshots       lists the snapshots in a folder
 //	Client.PruneSnapshots  removes snapshots
 //	Client.Scrub           has the server read a snapshot and compare its digests
+//	Client.LocalSnapshots       lists those that Get has made in a folder of this host
+//	Client.PruneLocalSnapshots  removes some of those
+//	Client.ScrubLocal           reads one of those and compares its digests
 //	Client.Reaches         tells whether a server answers
 //	Client.Probe           measures the path to a server
 //	Client.MeasureUpload   sends from memory to memory as a transfer would, and measures

@@ -184,6 +184,24 @@ func TestServerSends(t *testing.T) {
 			require.NoFileExists(t, v.in("target/d/h"))
 			require.NoFileExists(t, "/tmp/fxfer-hostile-get")
 		})
+		t.Run(name+", into snapshots", func(t *testing.T) {
+			tried(t, server, "sending "+name+" for a snapshot", "nothing is outside the snapshot, which stays invisible")
+			v := newVictim(t)
+			p := lure(t, "d", func(l *line) { l.say(say) })
+			ctx, cancel := timeout(t)
+			defer cancel()
+			c := p.client(t, fxfer.Options{})
+			_, err := c.Get(ctx, []fxfer.URL{p.url}, v.in("target/series"), fxfer.Transfer{Target: fxfer.Target{Snapshot: snap}})
+			require.Error(t, err)
+			require.NoError(t, ctx.Err())
+			v.untouched(t, "series")
+			require.NoFileExists(t, "/tmp/fxfer-hostile-get")
+			all, err := c.LocalSnapshots(v.in("target/series"))
+			require.NoError(t, err)
+			for _, x := range all {
+				require.True(t, x.Partial)
+			}
+		})
 	}
 }
 

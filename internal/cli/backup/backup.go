@@ -33,7 +33,8 @@ func New() *cobra.Command {
 		Use:   "backup",
 		Short: "Make backups by schedule, and restore them",
 		Long: `Backup runs the jobs that a file describes: what to send, where to, when, how
-fast, and which snapshots to keep. The file is backup.yaml in FXFER_HOME, or the
+fast, and which snapshots to keep. A job whose source is a URL gets files from a
+server into a folder of this host. The file is backup.yaml in FXFER_HOME, or the
 one that --file names. For example:
 
   jobs:
@@ -185,7 +186,7 @@ func newList(file *string) *cobra.Command {
 						schedule += " " + j.Zone.String()
 					}
 				}
-				rows = append(rows, []string{j.Name, schedule, string(j.Mode), j.Window.String(), j.Destination.String()})
+				rows = append(rows, []string{j.Name, schedule, string(j.Mode), j.Window.String(), j.Target()})
 			}
 			term.Columns(c.OutOrStdout(), rows)
 			return nil

@@ -56,6 +56,9 @@ intact version, for --at.`,
 			if err != nil {
 				return err
 			}
+			if j.Pulls() {
+				return exit.Usage("copy what you need with cp -a, or send it to another host with `fxfer send`", "the backups of job %s are folders of this host: %s", j.Name, j.Target())
+			}
 			if err := f.Check(c.Flags()); err != nil {
 				return err
 			}

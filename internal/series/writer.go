@@ -1,4 +1,7 @@
-package server
+// Package series fills snapshots, lists them, and reads them again. A server does that for clients
+// that send, and a client for what it gets. Who may do so was decided before: both hand over a
+// series that internal/access has opened.
+package series
 
 import (
 	"context"
@@ -18,18 +21,25 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// snapshotWriter fills a snapshot, publishes it, and removes those that the share does not keep.
-// Its methods are called one after the other.
-type snapshotWriter struct {
-	ctx       context.Context // of the session
-	log       *slog.Logger
-	series    *access.Series // locked
-	name      string
-	maxFailed int64         // entries that may fail
-	keep      snapshot.Keep // applies when the snapshot is complete
-	audit     func(removed string, err error)
+// Options say what a Writer does.
+type Options struct {
+	Log       *slog.Logger
+	Name      string // of the snapshot
+	MaxFailed int64  // entries that may fail
+	// Keep applies when the snapshot is complete. The zero Keep keeps all.
+	Keep snapshot.Keep
+	// Removed is told about each snapshot that Keep removes; nil with the zero Keep.
+	Removed func(name string, err error)
+}
 
-	// Set by open.
+// Writer fills a snapshot, publishes it, and removes those that are not to be kept. Its methods are
+// called one after the other.
+type Writer struct {
+	ctx    context.Context // of the session
+	opt    Options
+	log    *slog.Logger
+	series *access.Series // locked
+
 	tree         *access.Scope
 	resumed      bool     // an earlier session has filled a part
 	state        *os.Root // the notes on the series
@@ -47,8 +57,31 @@ type snapshotWriter struct {
 	published bool
 }
 
-func (w *snapshotWriter) open() (err error) {
-	if w.tree, w.resumed, err = w.series.Fill(w.name); err != nil {
+// Open opens the snapshot that is to be filled, which may have been begun before. The series is
+// locked, and Close closes it, also if Open fails: then it is closed at once. The error is
+// fs.ErrExist if the snapshot is complete.
+func Open(ctx context.Context, s *access.Series, opt Options) (*Writer, error) {
+	w := &Writer{ctx: ctx, opt: opt, log: opt.Log, series: s}
+	if err := w.open(); err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+// Tree is where the snapshot is filled. It is closed by Publish and by Close.
+func (w *Writer) Tree() *access.Scope { return w.tree }
+
+// Snapshot tells a transfer.Receiver about the snapshot. It calls publish at the end.
+func (w *Writer) Snapshot(publish func(failed, grave int64) error) *transfer.Snapshot {
+	return &transfer.Snapshot{
+		Previous: w.previous, Linked: w.isLinked, Damaged: w.isDamaged,
+		Resumed: w.resumed, Publish: publish,
+	}
+}
+
+func (w *Writer) open() (err error) {
+	if w.tree, w.resumed, err = w.series.Fill(w.opt.Name); err != nil {
 		return err
 	}
 	complete, _, err := w.series.Snapshots()
@@ -67,12 +100,12 @@ func (w *snapshotWriter) open() (err error) {
 	if err := errors.Join(w.readLinked(), w.readDamaged()); err != nil {
 		return err
 	}
-	w.ledger, err = snapshot.OpenLedger(w.state, w.name)
+	w.ledger, err = snapshot.OpenLedger(w.state, w.opt.Name)
 	return err
 }
 
 // readLinked notes which files of the previous snapshot have several names in it.
-func (w *snapshotWriter) readLinked() error {
+func (w *Writer) readLinked() error {
 	w.linked = make(map[disk.Identity]struct{})
 	if w.previous == nil {
 		return nil
@@ -89,13 +122,13 @@ func (w *snapshotWriter) readLinked() error {
 	return err
 }
 
-func (w *snapshotWriter) isLinked(id disk.Identity) bool {
+func (w *Writer) isLinked(id disk.Identity) bool {
 	_, ok := w.linked[disk.Identity{Ino: id.Ino, Dev: id.Dev}]
 	return ok
 }
 
 // readDamaged notes which files of the previous snapshot are known to be damaged.
-func (w *snapshotWriter) readDamaged() error {
+func (w *Writer) readDamaged() error {
 	w.damaged = make(map[disk.Identity]struct{})
 	if w.previous == nil {
 		return nil
@@ -108,13 +141,13 @@ func (w *snapshotWriter) readDamaged() error {
 }
 
 // isDamaged reports whether a file is known to be damaged, here or in the previous snapshot.
-func (w *snapshotWriter) isDamaged(id disk.Identity) bool {
+func (w *Writer) isDamaged(id disk.Identity) bool {
 	_, ok := w.damaged[disk.Identity{Ino: id.Ino, Dev: id.Dev}]
 	return ok
 }
 
-// event notes in the ledger what the snapshot holds.
-func (w *snapshotWriter) event(e transfer.Event) {
+// Event notes in the ledger what the snapshot holds.
+func (w *Writer) Event(e transfer.Event) {
 	x := e.Entry
 	isTop := x != nil && x.Path == "."
 	switch e.Kind {
@@ -150,36 +183,32 @@ func (w *snapshotWriter) event(e transfer.Event) {
 	}
 }
 
-// publish makes the snapshot visible if it is complete, but for the entries that may fail. grave
-// counts the failures that are never allowed. healed is how many files are intact again.
-func (w *snapshotWriter) publish(failed, grave int64) (healed int64, err error) {
+// Publish makes the snapshot visible if it is complete, but for the entries that may fail. grave
+// counts the failures that are never allowed.
+func (w *Writer) Publish(failed, grave int64) (h access.Healed, err error) {
 	if err := w.checkFailed(failed, grave); err != nil {
-		return 0, err
+		return h, err
 	}
 	if failed > 0 {
 		if err := w.clear(); err != nil {
-			return 0, err
+			return h, err
 		}
 		w.log.Warn("snapshot lacks entries that failed",
-			"snapshot", w.name, "failed", failed, "allowed", w.maxFailed)
+			"snapshot", w.opt.Name, "failed", failed, "allowed", w.opt.MaxFailed)
 	}
 	err = w.ledger.Finish(w.previousName, w.shares, func(path string) ([32]byte, error) {
 		return w.tree.Note(w.ctx, path)
 	})
 	if err != nil {
-		return 0, err
+		return h, err
 	}
-	h, err := w.series.Publish(w.ctx, w.name, w.previousName, w.tree, w.topMetadata)
+	h, err = w.series.Publish(w.ctx, w.opt.Name, w.previousName, w.tree, w.topMetadata)
 	w.published = err == nil
-	if h.Files > 0 || h.Mended > 0 || h.Err != nil {
-		w.log.Info("damaged files are healed", "snapshot", w.name,
-			"files", h.Files, "in older snapshots", h.Mended, "error", h.Err)
-	}
-	return h.Files, err
+	return h, err
 }
 
 // shares reports whether the snapshot shares a file with the previous one.
-func (w *snapshotWriter) shares(path string) bool {
+func (w *Writer) shares(path string) bool {
 	if w.previous == nil {
 		return false
 	}
@@ -188,23 +217,23 @@ func (w *snapshotWriter) shares(path string) bool {
 	return err == nil && oldErr == nil && now.ID.Ino != 0 && now.ID.Ino == old.ID.Ino && now.ID.Dev == old.ID.Dev
 }
 
-func (w *snapshotWriter) checkFailed(failed, grave int64) error {
+func (w *Writer) checkFailed(failed, grave int64) error {
 	switch {
-	case failed > 0 && w.maxFailed > 0 && grave > 0:
+	case failed > 0 && w.opt.MaxFailed > 0 && grave > 0:
 		return wire.Errorf(wire.CodeIncomplete,
 			"the snapshot %s lacks %s that failed, %d of them for reasons that "+
 				"can't be allowed, and stays invisible: remove the cause and send it again",
-			w.name, units.Count(failed, "entry", "entries"), grave)
-	case failed > w.maxFailed || failed > 0 && w.there == 0:
+			w.opt.Name, units.Count(failed, "entry", "entries"), grave)
+	case failed > w.opt.MaxFailed || failed > 0 && w.there == 0:
 		return wire.Errorf(wire.CodeIncomplete,
 			"the snapshot %s lacks %s that failed, and stays invisible: remove the cause and send it again",
-			w.name, units.Count(failed, "entry", "entries"))
+			w.opt.Name, units.Count(failed, "entry", "entries"))
 	}
 	return nil
 }
 
-// close ends the use of the series. A snapshot that is not published stays for a later session.
-func (w *snapshotWriter) close() {
+// Close ends the use of the series. A snapshot that is not published stays for a later session.
+func (w *Writer) Close() {
 	for _, tree := range []*access.Scope{w.tree, w.previous} {
 		if tree != nil {
 			_ = tree.Close()
@@ -216,17 +245,17 @@ func (w *snapshotWriter) close() {
 	if w.state != nil {
 		_ = w.state.Close()
 	}
-	if w.published && w.keep != (snapshot.Keep{}) {
+	if w.published && w.opt.Keep != (snapshot.Keep{}) {
 		w.retain()
 	}
 	w.series.Close()
 }
 
 // retain removes the snapshots that the share's policy does not keep.
-func (w *snapshotWriter) retain() {
-	err := w.series.Retain(w.keep, time.Local, func(name string, err error) {
-		w.log.Info("snapshot removed", "snapshot", name, "policy", w.keep.String(), "error", err)
-		w.audit(name, err)
+func (w *Writer) retain() {
+	err := w.series.Retain(w.opt.Keep, time.Local, func(name string, err error) {
+		w.log.Info("snapshot removed", "snapshot", name, "policy", w.opt.Keep.String(), "error", err)
+		w.opt.Removed(name, err)
 	})
 	if err != nil {
 		w.log.Warn("retention", "error", err)
@@ -242,7 +271,7 @@ const (
 
 // clear removes what earlier sessions left and this one has not found again: an older version must
 // not stay in the place of an entry that failed.
-func (w *snapshotWriter) clear() (err error) {
+func (w *Writer) clear() (err error) {
 	c := &clearing{w: w, paths: make(map[string]struct{})}
 	defer func() { err = errors.Join(err, c.restore()) }()
 	err = w.tree.Walk(w.ctx, ".", disk.WalkOptions{}, c.visit, func(string, error) {})
@@ -258,7 +287,7 @@ func (w *snapshotWriter) clear() (err error) {
 
 // clearing is one run of clear.
 type clearing struct {
-	w      *snapshotWriter
+	w      *Writer
 	paths  map[string]struct{} // seen, and not checked yet
 	size   int                 // of paths, bytes
 	opened []disk.Meta         // folders that were made accessible, as they were
@@ -320,7 +349,7 @@ func (c *clearing) restore() (err error) {
 }
 
 // remove removes an entry, if it is there, from a folder that keeps its metadata.
-func (w *snapshotWriter) remove(p string) error {
+func (w *Writer) remove(p string) error {
 	folder, err := w.tree.Stat(path.Dir(p))
 	if err == nil {
 		err = w.tree.Remove(w.ctx, p)

@@ -1,0 +1,241 @@
+//go:build unix
+
+package backup
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/snapshot"
+	"github.com/fxfer/fxfer/pkg/fxfer"
+)
+
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	day := func(n int) string { return fmt.Sprintf("2026-11-%02dT020000Z", n) }
+	list := func(days ...int) (all []fxfer.Snapshot) {
+		for _, n := range days { // a negative one is damaged
+			all = append(all, fxfer.Snapshot{Name: day(max(n, -n)), Damaged: int64(max(-n, 0))})
+		}
+		return all
+	}
+	names := func(days ...int) []string { return namesOf(list(days...)) }
+	filling := append(list(1, 2), fxfer.Snapshot{Name: day(3), Partial: true})
+	for name, c := range map[string]struct {
+		there, here    []fxfer.Snapshot
+		keep           snapshot.Keep
+		fetch, damaged []string
+	}{
+		"all":                            {list(1, 2, 3), nil, snapshot.Keep{}, names(1, 2, 3), nil},
+		"the rest, also in between":      {list(1, 2, 3, 4), list(1, 3), snapshot.Keep{}, names(2, 4), nil},
+		"what is not complete here":      {list(1, 2, 3), filling, snapshot.Keep{}, names(3), nil},
+		"not what is not complete there": {filling, list(1), snapshot.Keep{}, names(2), nil},
+		"not what goes at once":          {list(1, 2, 3, 4), list(2), snapshot.Keep{Last: 2}, names(3, 4), nil},
+		"what stays there no longer":     {list(4), list(1, 2, 3), snapshot.Keep{}, names(4), nil},
+		"not what is damaged":            {list(1, -2, 3), list(1), snapshot.Keep{}, names(3), names(2)},
+		"damaged there, and here not":    {list(1, -2), list(1, 2), snapshot.Keep{}, nil, nil},
+	} {
+		fetch, damaged := missing(c.there, c.here, c.keep, time.UTC)
+		require.Equal(t, c.fetch, fetch, name)
+		require.Equal(t, c.damaged, damaged, name)
+	}
+}
+
+// meter passes connections on to addr, and counts what it passes.
+func meter(t *testing.T, addr string) (port int, bytes *atomic.Int64) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	bytes = new(atomic.Int64)
+	go func() {
+		for {
+			near, err := l.Accept()
+			if err != nil {
+				return
+			}
+			far, err := net.Dial("tcp", addr)
+			if err != nil {
+				_ = near.Close()
+				continue
+			}
+			pass := func(to, from net.Conn) {
+				n, _ := io.Copy(to, from)
+				bytes.Add(n)
+				_ = to.(*net.TCPConn).CloseWrite()
+			}
+			go pass(far, near)
+			go pass(near, far)
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port, bytes
+}
+
+// used is the space of all files below a folder, each counted once.
+func used(t *testing.T, dir string) (bytes int64) {
+	seen := map[uint64]bool{}
+	require.NoError(t, filepath.WalkDir(dir, func(p string, _ os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		var st syscall.Stat_t
+		err = syscall.Lstat(p, &st)
+		if !seen[st.Ino] {
+			seen[st.Ino] = true
+			bytes += st.Blocks * 512
+		}
+		return err
+	}))
+	return bytes
+}
+
+// A second site has the snapshots of 30 nights as the first one, with what they share, for the bytes
+// that have changed. Of damaged ones, those that are known are not asked for, and others do not
+// arrive whole. Retention of the second site is its own.
+func TestReplica(t *testing.T) {
+	t.Parallel()
+	const nights = 30
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	dice := rand.New(rand.NewPCG(seed, 0))
+	stream := rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
+	first, u, home := realServer(t)
+	u.Path = "series"
+	source, second := t.TempDir(), filepath.Join(t.TempDir(), "series")
+	put := func(name string, size int) {
+		data := make([]byte, size)
+		_, _ = stream.Read(data)
+		require.NoError(t, os.WriteFile(filepath.Join(source, name), data, 0o640))
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(source, "d"), 0o751))
+	for i := range 20 {
+		put(fmt.Sprintf("d/%d", i), 60_000+dice.IntN(200_000))
+	}
+	put("large", 4<<20)
+	require.NoError(t, os.Link(filepath.Join(source, "large"), filepath.Join(source, "d", "same")))
+	require.NoError(t, os.Symlink("../large", filepath.Join(source, "d", "link")))
+
+	client, err := fxfer.NewClient(fxfer.Options{Home: home, Compress: "none"})
+	require.NoError(t, err)
+	store, err := identity.OpenStore(home)
+	require.NoError(t, err)
+	pin, _, err := store.KnownServer(u.Address())
+	require.NoError(t, err)
+	metered := u
+	var line *atomic.Int64
+	metered.Port, line = meter(t, u.Address())
+	require.NoError(t, store.AddKnownServer(metered.Address(), pin))
+	config, err := parseConfig("jobs", fmt.Appendf(nil, "time-zone: UTC\njobs: [{name: a, source: '%s', destination: %s, mode: replica, compress: none, retries: 0}]", metered.String(), second))
+	require.NoError(t, err)
+	job := config.Jobs[0]
+	r := &Runner{Store: testStore(t), Courier: &Client{Home: home}, Clock: hasty{}, Log: quiet()}
+	replicate := func() *Record {
+		t.Helper()
+		record, err := r.Run(t.Context(), job, time.Now(), true)
+		require.NoError(t, err)
+		return record
+	}
+
+	var changed int64
+	name := func(night int) string {
+		return fxfer.SnapshotName(time.Date(2026, 10, 1, 2, 0, 0, 0, time.UTC).AddDate(0, 0, night))
+	}
+	for night := range nights {
+		for range 3 {
+			put(fmt.Sprintf("d/%d", dice.IntN(25)), 60_000+dice.IntN(200_000))
+		}
+		_ = os.Remove(filepath.Join(source, fmt.Sprintf("d/%d", dice.IntN(25))))
+		if night%5 == 2 { // a part of the large file
+			f, err := os.OpenFile(filepath.Join(source, "large"), os.O_WRONLY, 0)
+			require.NoError(t, err)
+			_, err = f.WriteAt([]byte(fmt.Sprint(night)), int64(dice.IntN(4<<20)))
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+		}
+		report, err := client.Send(t.Context(), []string{source + "/"}, u, fxfer.Transfer{Target: fxfer.Target{Snapshot: name(night)}})
+		require.NoError(t, err)
+		changed += report.Written
+		if night%4 == 3 || night == nights-1 {
+			record := replicate()
+			require.Equal(t, Good, record.Outcome, record.Error)
+		}
+	}
+	t.Logf("changed %d bytes, on the line %d: %.3f", changed, line.Load(), float64(line.Load())/float64(changed))
+	require.LessOrEqual(t, float64(line.Load()), 1.1*float64(changed))
+	one, two := used(t, filepath.Join(first, "series")), used(t, second)
+	t.Logf("space %d and %d: %.3f", one, two, float64(two)/float64(one))
+	require.InDelta(t, one, two, 0.05*float64(one))
+	same := func() {
+		t.Helper()
+		if _, err := exec.LookPath("rsync"); err != nil {
+			t.Skip("there is no rsync")
+		}
+		out, err := exec.Command("rsync", "-aHAXni", "--delete", "--exclude=/.fxfer-*", filepath.Join(first, "series")+"/", second+"/").CombinedOutput()
+		require.NoError(t, err, string(out))
+		require.Empty(t, string(out))
+	}
+	same()
+	record := replicate()
+	require.Equal(t, Good, record.Outcome)
+	require.Zero(t, record.Written)
+	few := *job
+	few.Name, few.Folder, few.Keep = "few", second+"-few", snapshot.Keep{Last: 3}
+	for range 2 {
+		record, err := r.Run(t.Context(), &few, time.Now(), true)
+		require.NoError(t, err)
+		require.Equal(t, Good, record.Outcome, record.Error)
+		all, err := r.Courier.Snapshots(t.Context(), &few)
+		require.NoError(t, err)
+		require.Equal(t, []string{name(nights - 3), name(nights - 2), name(nights - 1)}, namesOf(all))
+	}
+
+	// A server may offer the replica: jobs restore from it.
+	far := serverFor(t, home, filepath.Dir(second), identity.Read)
+	far.Path = filepath.Base(second)
+	all, err := client.Snapshots(t.Context(), far)
+	require.NoError(t, err)
+	require.Len(t, all, nights)
+	sum, err := client.Scrub(t.Context(), far, name(nights-1), fxfer.Verification{})
+	require.NoError(t, err)
+	require.Positive(t, sum.Same)
+	back := t.TempDir()
+	far.Path, far.TrailingSlash = far.Path+"/"+name(nights-1), true
+	_, err = client.Get(t.Context(), []fxfer.URL{far}, back+"/", fxfer.Transfer{})
+	require.NoError(t, err)
+	require.Equal(t, contents(t, source), contents(t, back))
+
+	// What the disk of the first site damages does not spread, whether it is known there or not.
+	put("d/new", 100_000)
+	damage := func(night int) {
+		_, err := client.Send(t.Context(), []string{source + "/"}, u, fxfer.Transfer{Target: fxfer.Target{Snapshot: name(night)}})
+		require.NoError(t, err)
+		at := filepath.Join(first, "series", name(night), "d", "new")
+		info, err := os.Stat(at)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(at, make([]byte, 100_000), 0o640))
+		require.NoError(t, os.Chtimes(at, info.ModTime(), info.ModTime()))
+	}
+	damage(nights)
+	record = replicate()
+	require.Equal(t, Partial, record.Outcome, record.Error)
+	require.ErrorContains(t, record.Err(), name(nights))
+	require.Contains(t, fmt.Sprint(record.Causes), "d/new")
+	require.NoDirExists(t, filepath.Join(second, name(nights)))
+	_, err = client.Scrub(t.Context(), u, name(nights), fxfer.Verification{})
+	require.Equal(t, fxfer.KindIntegrity, fxfer.KindOf(err), "%v", err)
+	record = replicate()
+	require.Equal(t, Good, record.Outcome, record.Error)
+	require.Contains(t, fmt.Sprint(record.Warnings), name(nights))
+	require.NoDirExists(t, filepath.Join(second, name(nights)))
+}
