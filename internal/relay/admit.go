@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -38,9 +39,14 @@ func (r *Relay) serveConn(ctx context.Context, conn transport.Conn, slot *connli
 		return
 	}
 	id := identity.Principal(identity.PinOf(conn.PeerKey()))
+	asked, ok := m.(*wire.Relay)
+	if !ok {
+		r.serveServer(ctx, conn, slot, m, log.With("server", id.Short()))
+		return
+	}
 	log = log.With("client", id.Short())
-	w := way{id, m.Target}
-	err = r.authorize(conn, w, m.Proof, log)
+	w := way{id, asked.Target}
+	err = r.authorize(conn, w, asked.Proof, log)
 	var x *route
 	if err == nil {
 		slot.Authenticated()
@@ -51,12 +57,12 @@ func (r *Relay) serveConn(ctx context.Context, conn transport.Conn, slot *connli
 		return
 	}
 	defer r.leave(x)
-	far, err := r.connect(ctx, w.target, log)
+	far, done, err := r.connect(ctx, w.target, log)
 	if err != nil {
 		refuse(conn, err, log)
 		return
 	}
-	defer far.Close()
+	defer done()
 	_ = conn.SetDeadline(time.Now().Add(answerWithin))
 	if _, err := conn.Write(wire.Append(nil, &wire.Relayed{})); err != nil {
 		return
@@ -68,8 +74,45 @@ func (r *Relay) serveConn(ctx context.Context, conn transport.Conn, slot *connli
 	x.join(r, conn, far)
 }
 
-// firstMessage completes the handshake of a client and reads what it asks for.
-func firstMessage(ctx context.Context, conn transport.Conn, slot *connlimit.Slot) (*wire.Relay, error) {
+// serveServer serves a connection of a server that calls the relay.
+func (r *Relay) serveServer(ctx context.Context, conn transport.Conn, slot *connlimit.Slot, m wire.Message, log *slog.Logger) {
+	key := identity.PinOf(conn.PeerKey())
+	if !r.calls(key) || !r.allows(conn) {
+		refuse(conn, wire.Errorf(wire.CodeTrust, "no server of this relay has the key %s", key), log)
+		return
+	}
+	slot.Authenticated()
+	var err error
+	if m, ok := m.(*wire.Meet); ok {
+		err = r.meet(conn, key, m.ID)
+	} else {
+		err = r.await(ctx, conn, key, log)
+	}
+	if err != nil {
+		log.Debug("a server's connection ends", "error", err)
+	}
+}
+
+// calls tells whether a server of the list has this key and calls the relay.
+func (r *Relay) calls(key identity.Pin) bool {
+	for _, of := range r.targets {
+		if of == key {
+			return true
+		}
+	}
+	return false
+}
+
+// allows tells whether the address of a peer may use the relay.
+func (r *Relay) allows(conn transport.Conn) bool {
+	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	contains := func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap().WithZone("")) }
+	return len(r.opt.Allow) == 0 || slices.ContainsFunc(r.opt.Allow, contains)
+}
+
+// firstMessage completes the handshake of a client, or of a server that calls, and reads what it asks
+// for: a Relay, Await or Meet.
+func firstMessage(ctx context.Context, conn transport.Conn, slot *connlimit.Slot) (wire.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, admitWithin)
 	defer cancel()
 	if err := slot.Wait(ctx); err != nil {
@@ -84,26 +127,35 @@ func firstMessage(ctx context.Context, conn transport.Conn, slot *connlimit.Slot
 	if err != nil {
 		return nil, err
 	}
-	asked, ok := m.(*wire.Relay)
+	var version uint64
+	ok := true
+	switch m := m.(type) {
+	case *wire.Relay:
+		version = m.Version
+	case *wire.Await:
+		version = m.Version
+	case *wire.Meet:
+		version = m.Version
+	default:
+		ok = false
+	}
 	switch {
 	case conn.PeerKey() == nil:
 		err = wire.Errorf(wire.CodeCertificate, "a relay knows clients by their keys, not by certificates")
 	case !ok:
 		err = wire.Errorf(wire.CodeProtocol, "this is a relay: name it by --via, and a server in the URL")
-	case asked.Version != wire.Version:
-		err = wire.Errorf(wire.CodeVersion, "the relay speaks protocol version %d, the client %d", wire.Version, asked.Version)
+	case version != wire.Version:
+		err = wire.Errorf(wire.CodeVersion, "the relay speaks protocol version %d, the client %d", wire.Version, version)
 	}
 	if err != nil {
 		answer(conn, err)
 	}
-	return asked, err
+	return m, err
 }
 
 // authorize decides whether a client may go a way. A valid invitation enrols it.
 func (r *Relay) authorize(conn transport.Conn, w way, proof []byte, log *slog.Logger) error {
-	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
-	contains := func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap().WithZone("")) }
-	if len(r.opt.Allow) > 0 && !slices.ContainsFunc(r.opt.Allow, contains) {
+	if !r.allows(conn) {
 		return wire.Errorf(wire.CodeRight, "this address may not use the relay")
 	}
 	if len(proof) == 32 {
@@ -120,7 +172,7 @@ func (r *Relay) authorize(conn transport.Conn, w way, proof []byte, log *slog.Lo
 		return wire.Errorf(wire.CodeTrust, "%s", identity.ErrRevoked)
 	case !known:
 		return wire.Errorf(wire.CodeTrust, "this client's key is not admitted")
-	case !r.targets[w.target] || c.Grants.On(w.target) == 0: // the list is not for clients to guess
+	case !r.leads(w.target) || c.Grants.On(w.target) == 0: // the list is not for clients to guess
 		return wire.Errorf(wire.CodeRight, "the relay does not lead this client to %s", w.target)
 	}
 	return nil
@@ -161,16 +213,43 @@ func (r *Relay) stillMay(w way) bool {
 	return err != nil && !known || known && !c.Revoked && c.Grants.On(w.target) != 0
 }
 
-// connect connects to a server of the list. The client learns no more than that it failed.
-func (r *Relay) connect(ctx context.Context, target string, log *slog.Logger) (transport.Conn, error) {
+// leads tells whether a target is on the list.
+func (r *Relay) leads(target string) bool {
+	_, ok := r.targets[target]
+	return ok
+}
+
+// connect connects to a server of the list, or has it connect. The client learns no more than that it
+// failed. The caller calls done at the end.
+func (r *Relay) connect(ctx context.Context, target string, log *slog.Logger) (far transport.Conn, done func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, connectWithin)
 	defer cancel()
-	far, err := transport.Connect(ctx, target, r.config())
+	if key := r.targets[target]; key != "" {
+		return r.call(ctx, target, key)
+	}
+	cfg := r.config()
+	cfg.Permit = func(at netip.Addr) error { return permit(target, at) }
+	far, err = transport.Connect(ctx, target, cfg)
 	if err != nil {
 		log.Warn("the server can't be reached", "target", target, "error", err)
-		return nil, wire.Errorf(wire.CodeBusy, "the relay can't connect to %s now", target)
+		return nil, nil, wire.Errorf(wire.CodeBusy, "the relay can't connect to %s now", target)
 	}
-	return far, nil
+	return far, func() { _ = far.Close() }, nil
+}
+
+// permit returns an error unless a target may be at this address. Whoever answers for its name could
+// name the relay's own host, whose other services listen for that host alone, or what answers on the
+// link. A target that is an address is what the administrator has chosen, and so is localhost.
+func permit(target string, at netip.Addr) error {
+	host, _, _ := net.SplitHostPort(target) // ParseTarget made it
+	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" {
+		return nil
+	}
+	at = at.Unmap()
+	if at.IsLoopback() || at.IsUnspecified() || at.IsMulticast() || at.Is4() && at.IsLinkLocalUnicast() {
+		return fmt.Errorf("the name of the server leads to %s, which is on the relay's own host or link: name the address by --to if it shall", at)
+	}
+	return nil
 }
 
 // refuse tells the client why it is refused, and the log.

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/netip"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -45,7 +46,9 @@ type Options struct {
 	Home string
 	// Listen is a TCP address, such as ":7433". Port 0 picks a free port.
 	Listen string
-	// Targets are the servers that clients may name, as host or host:port.
+	// Targets are the servers that clients may name, as host or host:port. The relay connects to them.
+	// After =, a target has the key of a server that calls the relay instead: the name is then the
+	// relay's own, and needs no address.
 	Targets []string
 	// Log gets what happens to the relay and its clients. nil discards it.
 	Log *slog.Logger
@@ -66,14 +69,18 @@ type Options struct {
 
 // fill checks the options and replaces automatic limits by numbers. It returns the targets in the
 // form in which clients name them.
-func (o *Options) fill() (targets map[string]bool, err error) {
-	targets = make(map[string]bool)
+func (o *Options) fill() (targets map[string]identity.Pin, err error) {
+	targets = make(map[string]identity.Pin)
 	for _, t := range o.Targets {
 		target, err := ParseTarget(t)
 		if err != nil {
 			return nil, session.Usage("", "%w", err)
 		}
-		targets[target] = true
+		name, key, _ := strings.Cut(target, "=")
+		if other, twice := targets[name]; twice && string(other) != key {
+			return nil, session.Usage("leave one of them out", "there are two ways to %s", name)
+		}
+		targets[name] = identity.Pin(key)
 	}
 	switch {
 	case len(targets) == 0:
@@ -86,13 +93,20 @@ func (o *Options) fill() (targets map[string]bool, err error) {
 	return targets, nil
 }
 
-// ParseTarget reads host or host:port, and returns host:port as clients name it.
+// ParseTarget reads an element of Options.Targets. It returns host:port as clients name it, and
+// host:port=key for a server that calls.
 func ParseTarget(s string) (string, error) {
-	host, port, err := identity.SplitHost(s)
+	name, key, calls := strings.Cut(s, "=")
+	host, port, err := identity.SplitHost(name)
 	if err != nil {
 		return "", err
 	}
-	return net.JoinHostPort(host, strconv.Itoa(port)), nil
+	target := net.JoinHostPort(host, strconv.Itoa(port))
+	if !calls {
+		return target, nil
+	}
+	pin, err := identity.ParsePin(key)
+	return target + "=" + string(pin), err
 }
 
 // rateLimit is a rate in both directions.
@@ -105,7 +119,7 @@ type Relay struct {
 	store   *identity.Store
 	key     ed25519.PrivateKey
 	listen  transport.Listener
-	targets map[string]bool // host:port
+	targets map[string]identity.Pin // by host:port; a key if that server calls the relay, or else ""
 
 	// Safe for concurrent use.
 	conns    *connlimit.Limit
@@ -117,6 +131,9 @@ type Relay struct {
 	mu      sync.Mutex // guards all fields below
 	routes  map[way]*route
 	clients map[identity.Principal]*clientUse
+
+	callers  map[identity.Pin]*caller // servers that wait for clients
+	meetings map[[16]byte]*meeting
 }
 
 // clientUse is a client that has connections.
@@ -141,6 +158,7 @@ func New(opt Options) (*Relay, error) {
 			Handshakes: handshakes, HandshakesPerAddress: handshakesPerAddress,
 		}),
 		routes: make(map[way]*route), clients: make(map[identity.Principal]*clientUse),
+		callers: make(map[identity.Pin]*caller), meetings: make(map[[16]byte]*meeting),
 	}
 	if r.log == nil {
 		r.log = slog.New(slog.DiscardHandler)

@@ -5,15 +5,19 @@ import (
 	"context"
 	"crypto/ed25519"
 	"io"
+	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/fxfer/fxfer/internal/client"
 	"github.com/fxfer/fxfer/internal/identity"
@@ -176,6 +180,22 @@ func TestRefusals(t *testing.T) {
 		"not on the list":         {all, to("127.0.0.1:2"), wire.CodeRight},
 		"the same by a name":      {all, to(strings.Replace(listed, "127.0.0.1", "localhost", 1)), wire.CodeRight},
 		"no server":               {all, to(""), wire.CodeRight},
+		"mapped to IPv6":          {all, to(strings.Replace(listed, "127.0.0.1", "[::ffff:127.0.0.1]", 1)), wire.CodeRight},
+		"mapped, in hexadecimal":  {all, to(strings.Replace(listed, "127.0.0.1", "[::ffff:7f00:1]", 1)), wire.CodeRight},
+		"loopback of IPv6":        {all, to(strings.Replace(listed, "127.0.0.1", "[::1]", 1)), wire.CodeRight},
+		"any address":             {all, to(strings.Replace(listed, "127.0.0.1", "0.0.0.0", 1)), wire.CodeRight},
+		"any address of IPv6":     {all, to(strings.Replace(listed, "127.0.0.1", "[::]", 1)), wire.CodeRight},
+		"in short":                {all, to(strings.Replace(listed, "127.0.0.1", "127.1", 1)), wire.CodeRight},
+		"as a number":             {all, to(strings.Replace(listed, "127.0.0.1", "2130706433", 1)), wire.CodeRight},
+		"in octal":                {all, to(strings.Replace(listed, "127.0.0.1", "0177.0.0.1", 1)), wire.CodeRight},
+		"without a host":          {all, to(strings.TrimPrefix(listed, "127.0.0.1")), wire.CodeRight},
+		"without a port":          {all, to("127.0.0.1"), wire.CodeRight},
+		"another port with zeros": {all, to("127.0.0.1:01"), wire.CodeRight},
+		"with a dot at the end":   {all, to(strings.Replace(listed, ":", ".:", 1)), wire.CodeRight},
+		"with a NUL":              {all, to(listed + "\x00"), wire.CodeRight},
+		"two servers":             {all, to(listed + ",127.0.0.1:2"), wire.CodeRight},
+		"all servers":             {all, to("*"), wire.CodeRight},
+		"the relay itself":        {all, to(r.Addr().String()), wire.CodeRight},
 		"nobody listens":          {all, to("127.0.0.1:1"), wire.CodeBusy},
 		"of another version":      {all, &wire.Relay{Version: wire.Version + 1}, wire.CodeVersion},
 		"for a server":            {all, &wire.Hello{Version: wire.Version}, wire.CodeProtocol},
@@ -190,6 +210,96 @@ func TestRefusals(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "nobody came")
 	require.Eventually(t, func() bool { return r.conns.Count() == 0 }, time.Minute, time.Millisecond)
 	require.Empty(t, r.clients)
+}
+
+// names answers all questions for addresses of a name by this one, until the test ends.
+func names(t *testing.T, addr netip.Addr) {
+	t.Helper()
+	udp, err := net.ListenPacket("udp", "127.0.0.1:0")
+	require.NoError(t, err)
+	old := net.DefaultResolver
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp", udp.LocalAddr().String())
+	}}
+	served := make(chan struct{})
+	t.Cleanup(func() { net.DefaultResolver = old; udp.Close(); <-served })
+	go func() {
+		defer close(served)
+		for b := make([]byte, 1500); ; {
+			n, from, err := udp.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(b[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			q := m.Questions[0]
+			m = dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true}, Questions: m.Questions}
+			var body dnsmessage.ResourceBody
+			switch {
+			case q.Type == dnsmessage.TypeA && addr.Is4():
+				body = &dnsmessage.AResource{A: addr.As4()}
+			case q.Type == dnsmessage.TypeAAAA && addr.Is6():
+				body = &dnsmessage.AAAAResource{AAAA: addr.As16()}
+			}
+			if body != nil {
+				m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 1}, Body: body}}
+			}
+			if packed, err := m.Pack(); err == nil {
+				_, _ = udp.WriteTo(packed, from)
+			}
+		}
+	}()
+}
+
+// TestRebinding: whoever answers for the name of a server leads it to the relay's own host. Nobody
+// gets there.
+func TestRebinding(t *testing.T) {
+	trap, err := net.Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer trap.Close()
+	target := net.JoinHostPort("nas.example.org", strconv.Itoa(trap.Addr().(*net.TCPAddr).Port))
+	log := new(tap)
+	r, _ := start(t, Options{Targets: []string{target}, Log: slog.New(slog.NewTextHandler(log, nil))}, identity.Grants{"*": identity.Read})
+	_, key, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	require.NoError(t, r.store.Admit(identity.Principal(identity.PinOfPrivate(key)), identity.Grants{"*": identity.Read}, ""))
+	for _, addr := range []string{"127.0.0.1", "127.9.9.9", "0.0.0.0", "169.254.169.254", "::1", "::", "::ffff:127.0.0.1", "224.0.0.1"} {
+		t.Run(addr, func(t *testing.T) {
+			names(t, netip.MustParseAddr(addr))
+			_, answer, err := ask(t, r, key, transport.Config{}, &wire.Relay{Version: wire.Version, Target: target})
+			require.NoError(t, err)
+			require.IsType(t, &wire.Refuse{}, answer)
+			require.Equal(t, wire.CodeBusy, answer.(*wire.Refuse).Code)
+			log.mu.Lock()
+			defer log.mu.Unlock()
+			require.Contains(t, log.seen.String(), "on the relay's own host or link")
+			log.seen.Reset()
+		})
+	}
+	require.NoError(t, trap.(*net.TCPListener).SetDeadline(time.Now().Add(time.Millisecond)))
+	_, err = trap.Accept()
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "nobody came")
+}
+
+// TestPermit: what is refused is loopback and the link behind a name, and nothing else.
+func TestPermit(t *testing.T) {
+	t.Parallel()
+	for target, allowed := range map[string][]string{
+		"nas:7433":         {"10.0.0.1", "192.168.1.1", "203.0.113.9", "2001:db8::1", "fd00::1", "fe80::1%eth0"},
+		"localhost:7433":   {"127.0.0.1", "::1"},
+		"127.0.0.1:7433":   {"127.0.0.1"},
+		"[::1]:7433":       {"::1"},
+		"169.254.0.9:7433": {"169.254.0.9"},
+	} {
+		for _, addr := range allowed {
+			require.NoError(t, permit(target, netip.MustParseAddr(addr)), "%s at %s", target, addr)
+		}
+	}
+	for _, addr := range []string{"127.0.0.1", "127.255.0.1", "0.0.0.0", "::", "::1", "::ffff:127.0.0.1", "169.254.169.254", "224.0.0.1", "ff02::1"} {
+		require.Error(t, permit("nas:7433", netip.MustParseAddr(addr)), addr)
+	}
 }
 
 // TestBounds: a client gets no more connections than it may have, a server that does not read holds

@@ -32,11 +32,12 @@ type room struct {
 }
 
 // roomFor is the room of a direction that carries a rate, in bytes/s, from a sender at a round trip
-// time. most bounds the window. The window is twice what the path takes, as in the kernel's own
-// adaptation, so that the rate may double in a round trip. With more, the first bytes would fill the
-// relay instead of showing the sender what the next leg carries, and the last ones would wait there.
+// time. most bounds the window, and two pieces: each direction of a connection has a buffer for one.
+// The window is twice what the path takes, as in the kernel's own adaptation, so that the rate may
+// double in a round trip. With more, the first bytes would fill the relay instead of showing the sender
+// what the next leg carries, and the last ones would wait there.
 func roomFor(rate float64, rtt time.Duration, most int) room {
-	piece := min(max(leastPiece, int(rate*pieceTime.Seconds())), mostPiece)
+	piece := min(max(leastPiece, int(rate*pieceTime.Seconds())), mostPiece, max(leastPiece, most/2))
 	return room{
 		window: min(max(leastWindow, int(2*rate*max(rtt, roomTrip).Seconds())), max(leastWindow, most)),
 		unsent: 2 * piece, // Linux wakes the writer when half of it is left

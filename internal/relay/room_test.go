@@ -21,7 +21,7 @@ func TestRoom(t *testing.T) {
 		"a long leg":                  {100 * mbit, 80 * time.Millisecond, alone, room{2_000_000, 2 * mostPiece, mostPiece}},
 		"one of many streams":         {10 * mbit, 80 * time.Millisecond, allWindows / 33, room{200_000, 2 * 6250, 6250}},
 		"a fast one of many":          {100 * mbit, 80 * time.Millisecond, allWindows / 33, room{allWindows / 33, 2 * mostPiece, mostPiece}},
-		"more than there is room for": {100 * mbit, 80 * time.Millisecond, allWindows / 1000, room{leastWindow, 2 * mostPiece, mostPiece}},
+		"more than there is room for": {100 * mbit, 80 * time.Millisecond, allWindows / 1000, room{leastWindow, allWindows / 1000, allWindows / 2000}},
 		"within a building":           {1000 * mbit, 100 * time.Microsecond, alone, room{5_000_000, 2 * mostPiece, mostPiece}},
 	} {
 		require.Equal(t, c.want, roomFor(c.rate, c.rtt, c.most), name)

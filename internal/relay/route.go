@@ -232,7 +232,7 @@ func (p *pair) pass(to *session.DataStream, from transport.Conn, d *direction, m
 		case err != nil:
 			return err
 		case piece > len(buf):
-			buf = make([]byte, mostPiece)
+			buf = make([]byte, piece)
 		}
 	}
 }

@@ -50,6 +50,9 @@ func (o *Options) fill(openFiles uint64) error {
 	if err := o.checkNegative(); err != nil {
 		return err
 	}
+	if len(o.Call) > 0 && o.Transport == session.TransportQUIC {
+		return session.Usage("choose tcp or auto", "relays are called over TCP")
+	}
 	o.MaxSessions = cmp.Or(o.MaxSessions, DefaultMaxSessions)
 	o.MaxSessionsPerClient = cmp.Or(o.MaxSessionsPerClient, DefaultMaxSessionsPerClient)
 	if err := o.fillConnections(openFiles); err != nil {

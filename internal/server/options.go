@@ -49,8 +49,9 @@ type Options struct {
 	Congestion string
 	// Log gets what happens to the server and its sessions. nil discards it.
 	Log *slog.Logger
-	// Audit gets one record for each entry that a client changed or read, and one for each session,
-	// with client, path, digest and outcome. nil discards them.
+	// Audit gets one record for each entry that a client changed or read, one for each session, and
+	// one for each request to make or change a copy, with client, path, digest and outcome. nil
+	// discards them.
 	Audit *slog.Logger
 	// Doors let clients of older protocols in. Their users are in door_users in Home, and their rights
 	// in authorized_clients and in Clients.
@@ -62,6 +63,10 @@ type Options struct {
 	Copies Copies
 	// Connect lets the process connect to other hosts after Confine, for what else it does.
 	Connect bool
+	// Call are relays that the server connects to, so that clients reach it there although it can't be
+	// reached itself. Of each only Host, Port and Pin count; without a Pin, it has to be a known server.
+	// A confined server needs Connect for that.
+	Call []session.URL
 	// TLS adds certificates to the keys. Reload changes the CAs, but neither Cert nor Key.
 	TLS TLS
 

@@ -47,6 +47,9 @@ func (s *Server) Serve(ctx context.Context) error {
 	running.Go(func() { s.keepReviewing(sessions) })
 	running.Go(func() { s.keepTellingSiblings(sessions) })
 	running.Go(func() { s.serveDoors(ctx, sessions) })
+	for _, u := range s.opt.Call {
+		running.Go(func() { s.keepCalling(ctx, u) })
+	}
 	s.acceptAll(ctx, func(conn transport.Conn, slot *connlimit.Slot) {
 		running.Go(func() { s.serveConn(sessions, conn, slot) })
 	})

@@ -31,6 +31,10 @@ const (
 	DialTimeout = 40 * time.Second
 	// PartWithin is how long a session that has ended waits until the peer has read its last message.
 	PartWithin = time.Second
+	// AwaitPing is how often a relay pings a server that waits for clients there.
+	AwaitPing = 15 * time.Second
+	// AwaitSilence is after how long without a word each of both ends that connection.
+	AwaitSilence = 50 * time.Second
 	// VerifyPatience is how long the client may take for its own files before it reads or asks on.
 	VerifyPatience = 10 * time.Minute
 )

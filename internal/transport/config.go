@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
@@ -46,6 +47,10 @@ type Config struct {
 	// For TCP: Connect makes the socket in Dial's place, such as one that the server connects. nil
 	// is Dial.
 	Connect func(ctx context.Context) (*net.TCPConn, error)
+	// For TCP: Permit, if not nil, decides about each address that the name of the peer leads to, before
+	// the first packet. Its error keeps Dial and the function Connect from that address. It may be
+	// called concurrently.
+	Permit func(netip.Addr) error
 	// For TCP: Doubt lets Dial detect early that a silent peer is behind a black hole. This may
 	// cost a second connection.
 	Doubt bool
@@ -78,7 +83,7 @@ func (c *Config) auth() auth.Config {
 func (c *Config) tcp() tcp.Config {
 	return tcp.Config{
 		Auth: c.auth(), Standard: c.Standard, SockBuf: c.SockBuf, Congestion: c.Congestion,
-		Socket: c.Socket, Connect: c.Connect, Doubt: c.Doubt, Path: c.Path, Connected: c.Connected,
+		Socket: c.Socket, Connect: c.Connect, Permit: c.Permit, Doubt: c.Doubt, Path: c.Path, Connected: c.Connected,
 	}
 }
 

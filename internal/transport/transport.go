@@ -241,6 +241,20 @@ func Call(ctx context.Context, l Listener, addr string, greeting []byte) (Conn, 
 	return c, nil
 }
 
+// Adopt makes a stream of a socket that leads to a client, as if a Listener had accepted it. The error
+// is that of Call.
+func Adopt(l Listener, socket *net.TCPConn) (Conn, error) {
+	of, ok := l.(tcpListener)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+	c, err := of.Adopt(socket)
+	if err != nil {
+		return nil, err // and no nil pointer in a Conn
+	}
+	return c, nil
+}
+
 // SmallBuffers says what is wrong with the socket of a Listener, and how to change that. It is ""
 // if nothing is.
 func SmallBuffers(l Listener) string {

@@ -87,6 +87,9 @@ const (
 	TypeCopyState   Type = 40
 	TypeRelay       Type = 48
 	TypeRelayed     Type = 49
+	TypeAwait       Type = 50
+	TypeCalled      Type = 51
+	TypeMeet        Type = 52
 )
 
 // messages is the table of all messages: the name of each type, and how to make an empty message.
@@ -146,6 +149,9 @@ var messages = [...]struct {
 	TypeCopyState:   {"CopyState", func() Message { return new(CopyState) }},
 	TypeRelay:       {"Relay", func() Message { return new(Relay) }},
 	TypeRelayed:     {"Relayed", func() Message { return new(Relayed) }},
+	TypeAwait:       {"Await", func() Message { return new(Await) }},
+	TypeCalled:      {"Called", func() Message { return new(Called) }},
+	TypeMeet:        {"Meet", func() Message { return new(Meet) }},
 }
 
 // known reports whether the type has a row in the table.

@@ -78,6 +78,7 @@ func examples() []Message {
 		&CopyRequest{Do: CopyAdd, ID: "7f", Share: "s", Path: "a/", To: "fxfer://b/t", Capability: []byte("cap"), RateLimit: 1e9, Priority: HighPriority},
 		&CopyState{ID: "7f", From: "s/a", To: "fxfer://b/t", State: "done", Added: 1, Ended: 2, Until: 3, Bytes: 4, TotalBytes: 1 << 50, Files: 6, TotalFiles: 7, Failed: 8, Rate: 9, Text: "x"},
 		&Relay{Version: Version, Target: "nas:7433", Proof: make([]byte, 32)}, &Relayed{},
+		&Await{Version: Version}, &Called{ID: [16]byte{1}}, &Meet{Version: Version, ID: [16]byte{2}},
 	}
 }
 

@@ -39,9 +39,10 @@ var (
 	crowdDir   = flag.String("crowd-dir", "", "where they send from and to; a temporary folder if empty")
 )
 
-// program is a `fxfer serve` process.
+// program is a process of fxfer that listens.
 type program struct {
 	*exec.Cmd
+	home string
 	addr string
 	said chan string // its whole output, sent when it has ended
 }
@@ -49,7 +50,13 @@ type program struct {
 // startServer runs fxfer serve with a home folder, until the test ends.
 func startServer(t *testing.T, home string, args ...string) *program {
 	t.Helper()
-	p := &program{Cmd: exec.Command(os.Args[0], append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)}
+	return startProgram(t, home, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
+}
+
+// startProgram runs a command of fxfer that listens, until the test ends.
+func startProgram(t *testing.T, home string, args ...string) *program {
+	t.Helper()
+	p := &program{Cmd: exec.Command(os.Args[0], args...), home: home}
 	p.Env = append(os.Environ(), serveEnv+"=1", "FXFER_HOME="+home)
 	out, err := p.StderrPipe()
 	require.NoError(t, err)

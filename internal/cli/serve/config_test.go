@@ -187,6 +187,9 @@ func example() string {
 		if set, ok := exampleValues[x.Name]; ok {
 			line, value = x.Name+": ", set
 		}
+		if _, list := x.Value.(pflag.SliceValue); list {
+			value = cmp.Or(value, "[]")
+		}
 		if line += cmp.Or(value, "none"); len(line)+len(usage) < 66 {
 			fmt.Fprintf(&out, "%-32s # %s\n", line, usage)
 		} else {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"runtime/debug"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,8 +17,9 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// relayMemory is the memory that a relay keeps within, in bytes, beside that of the kernel.
-const relayMemory = 64 << 20
+// relayMemory is the limit of Go's memory, in bytes: with its program, which takes 28 MiB, a relay keeps
+// within 64 MiB. The kernel's memory is beside that.
+const relayMemory = 34 << 20
 
 // NewRelay returns the command that runs a relay.
 func NewRelay() *cobra.Command {
@@ -34,6 +36,10 @@ does not hold up a long leg. "fxfer plan --leg" computes what that gives.
 Client and server encrypt from end to end: the relay sees who connects to which
 server, and how much passes. It keeps nothing on its disk.
 
+A server behind NAT can call the relay. --to NAME=KEY gives a name to the server with
+that key ("fxfer key" there). It runs "fxfer serve --call RELAY=KEY", with the key
+of the relay, which connects to it by the connections that the server makes.
+
 The relay has a key and admits clients as a server does, with the same commands.
 The servers of --to take the place of shares: "fxfer invite --share HOST:PORT"
 admits a client to one, with any right. The server still has to admit the client.
@@ -41,6 +47,7 @@ admits a client to one, with any right. The server still has to admit the client
 Relays carry TCP. To servers, all clients of a relay come from its address.`,
 		Example: `  fxfer relay --to nas.example.org
   fxfer relay --to nas.example.org:7433 --to vault --listen :7500
+  fxfer relay --to web1=ed25519:2gx…                      web1 calls this relay
   fxfer invite --share nas.example.org:7433       on the same host
   fxfer send --via relay photos fxfer://nas.example.org/files`,
 		SuggestFor: []string{"proxy", "forward", "tunnel"},
@@ -55,7 +62,7 @@ Relays carry TCP. To servers, all clients of a relay come from its address.`,
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
-	option.AddList(flags, &opt.Targets, "to", "host[:port]", "a server that clients may reach; repeatable", fxfer.ParseTarget)
+	option.AddList(flags, &opt.Targets, "to", "host[:port]", "a server that clients may reach, or NAME=KEY of one that calls; repeatable", fxfer.ParseTarget)
 	flags.StringVar(&opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
 	option.AddList(flags, &opt.Allow, "allow", "range", "admit only these addresses, such as 192.0.2.0/24; repeatable", parsePrefix)
 	option.Add(flags, &opt.RateLimit, "rate-limit", "rate", "none", "limit all clients together, per direction, such as 1gbit", option.ParseLimit)
@@ -89,7 +96,12 @@ func runRelay(parent context.Context, opt fxfer.RelayOptions, log logFlags, errs
 	said.tell("relay on "+relay.Addr().String(), "listening", "address", relay.Addr().String())
 	now := &serving{Address: relay.Addr().String(), Relay: true}
 	for _, target := range opt.Targets {
-		said.tell("leads to "+target, "target", "target", target)
+		target, key, calls := strings.Cut(target, "=")
+		if calls {
+			said.tell("leads to "+target+", which calls with the key "+key, "target", "target", target, "server", key)
+		} else {
+			said.tell("leads to "+target, "target", "target", target)
+		}
 		now.Shares, now.Rights = append(now.Shares, target), append(now.Rights, "rw")
 	}
 	said.tell("key "+relay.Pin(), "key", "key", relay.Pin())

@@ -72,6 +72,9 @@ deletes old snapshots, by --keep.
 On SIGTERM or Ctrl-C, the server ends within 10 s. Running transfers keep what
 has arrived, and the same commands resume them later.
 
+With --call, the server calls a relay and keeps one connection to it, so that
+clients reach it from there through NAT and firewalls: see "fxfer relay --help".
+
 With --sftp, --ftp and --webdav, clients of these protocols use the shares with a
 name and a password: see "fxfer clients password --help".
 
@@ -166,6 +169,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	option.Add(flags, &f.opt.Doors.WebDAV.Addr, "webdav", "address", "none", "serve WebDAV at this address, such as :8443", parseDoor)
 	option.Add(flags, &f.opt.Doors.FTP.Addr, "ftp", "address", "none", "serve FTP with TLS at this address, such as :2121", parseDoor)
 	flags.BoolVar(&f.copies, "copies", false, "let clients have files sent on from here to other servers (fxfer copy)")
+	option.AddList(flags, &f.opt.Call, "call", "relay", "call this fxfer relay, where clients reach the server: `HOST[:PORT][=KEY]`; repeatable", parseCall)
 	flags.BoolVar(&f.quiet, "quiet", false, "print only the URL and errors")
 	option.Add(flags, &f.keep, "keep", "policy", "all", "old snapshots to keep in append shares, such as daily=7,weekly=4; elsewhere, jobs decide", snapshot.ParseKeep)
 }
@@ -179,6 +183,15 @@ func addBounds(flags *pflag.FlagSet, o *fxfer.ServerOptions) {
 	option.Add(flags, &o.MaxHandshakes, "max-handshakes", "n", strconv.Itoa(fxfer.DefaultMaxHandshakes), "most handshakes per second; others wait", option.ParseCount)
 	option.Add(flags, &o.MaxHandshakesPerAddress, "max-handshakes-per-address", "n", strconv.Itoa(fxfer.DefaultMaxHandshakesPerAddress), "most handshakes per second of one address", option.ParseCount)
 	option.Add(flags, &o.MaxMemory, "max-memory", "size", showMemory(fxfer.DefaultMaxMemory), "most memory for the buffers of data streams", parseMemory)
+}
+
+// parseCall reads the address of a relay and its key.
+func parseCall(s string) (u fxfer.URL, err error) {
+	name, key, pinned := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(s, "fxfer://"), "/"), "=")
+	if u.Host, u.Port, err = identity.SplitHost(name); err == nil && pinned {
+		u.Pin, err = identity.ParsePin(key)
+	}
+	return u, err
 }
 
 // parseDoor reads the address of a door. "" and "none" are none.
@@ -322,7 +335,7 @@ func samePort(a net.Addr, b string) bool {
 }
 
 func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, errs io.Writer) error {
-	f.opt.Connect = f.opt.Connect || f.copies
+	f.opt.Connect = f.opt.Connect || f.copies || len(f.opt.Call) > 0
 	notBegun := fxfer.BeginConfined(f.opt, f.settings(), []string{f.web}, f.folders()...)
 	ctx, stop := exit.Interruptible(parent)
 	defer stop()
@@ -486,7 +499,7 @@ func (f *serveFlags) fixed() []fixedKey {
 		{"max-handshakes-per-address", o.MaxHandshakesPerAddress}, {"max-memory", o.MaxMemory}, {"web", f.web},
 		{"doors: sftp", o.Doors.SFTP}, {"doors: ftp", fmt.Sprint(o.Doors.FTP)}, {"doors: webdav", fmt.Sprint(o.Doors.WebDAV)},
 		{"log-format", f.log.format}, {"log-level", f.log.level}, {"audit-log", f.log.audit}, {"tls: cert", o.TLS.Cert}, {"tls: key", o.TLS.Key},
-		{"shares: forward", o.Connect || f.copies}, {"copies", f.copies},
+		{"shares: forward", o.Connect || f.copies || len(o.Call) > 0}, {"copies", f.copies}, {"call", fmt.Sprint(o.Call)},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
@@ -33,6 +34,9 @@ type Config struct {
 	Socket *net.TCPListener
 	// Connect makes the socket in Dial's place, such as one that the server connects; nil is Dial.
 	Connect func(ctx context.Context) (*net.TCPConn, error)
+	// Permit, if not nil, decides about each address that the name of the peer leads to, before the
+	// first packet. Its error keeps the dialler from that address. It may be called concurrently.
+	Permit func(netip.Addr) error
 	// Doubt lets Dial detect early that a silent peer is behind a black hole. This may cost a
 	// second connection.
 	Doubt bool

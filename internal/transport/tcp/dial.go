@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -91,7 +92,10 @@ func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, time
 	d := net.Dialer{
 		Timeout:         connectTimeout,
 		KeepAliveConfig: keepAlive,
-		Control: func(network, _ string, raw syscall.RawConn) error {
+		Control: func(network, to string, raw syscall.RawConn) error {
+			if err := permit(to, cfg); err != nil {
+				return err
+			}
 			defer func() { sent.Store(int64(time.Since(began))) }()
 			if cfg.Path.MTU > 0 {
 				ClampSegments(raw, cfg.Path.MTU-headersOf(network))
@@ -106,6 +110,18 @@ func connectTo(ctx context.Context, addr string, cfg Config) (*net.TCPConn, time
 		return nil, began, err
 	}
 	return conn.(*net.TCPConn), began.Add(time.Duration(sent.Load())), nil
+}
+
+// permit asks whether an address, as net.Dialer has it, may be connected to.
+func permit(to string, cfg Config) error {
+	if cfg.Permit == nil {
+		return nil
+	}
+	at, err := netip.ParseAddrPort(to)
+	if err != nil {
+		return err
+	}
+	return cfg.Permit(at.Addr())
 }
 
 // synOf returns when the SYN-ACK of a connection that just came left this host. It does not count

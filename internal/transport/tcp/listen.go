@@ -79,6 +79,16 @@ func (l *Listener) Call(ctx context.Context, addr string, greeting []byte) (*Con
 	return c, nil
 }
 
+// Adopt is Call for a socket that is connected already, and says nothing.
+func (l *Listener) Adopt(socket *net.TCPConn) (*Conn, error) {
+	if err := adopt(socket, l.cfg); err != nil {
+		return nil, err
+	}
+	c := newConn(socket, l.cfg)
+	c.conf = l.conf
+	return c, nil
+}
+
 // Addr is the address that the Listener listens on.
 func (l *Listener) Addr() net.Addr { return l.tcp.Addr() }
 
