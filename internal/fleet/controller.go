@@ -302,11 +302,9 @@ func (c *Controller) sweep(ctx context.Context) error {
 	}
 	for task, r := range late {
 		c.Log.Warn("a task was not heard of again: it is published anew", "key", task.key(), "worker", r.Worker, "message", r.Message, "attempt", r.Attempt)
-		if err := c.tasks.DeleteMsg(ctx, r.Message); err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
-			var api *jetstream.APIError // the server's word for a message that is gone
-			if !errors.As(err, &api) {
-				return err
-			}
+		// The server refuses to delete a message that is gone.
+		if err := c.tasks.DeleteMsg(ctx, r.Message); err != nil && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
+			return err
 		}
 		text, err := json.Marshal(task)
 		if err == nil {
