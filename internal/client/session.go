@@ -134,6 +134,9 @@ func (s *transferSession) connect(ctx context.Context, cancel context.CancelCaus
 	}
 	s.opened.Store(true)
 	s.measured.SetPeer(control.RemoteAddr())
+	if s.relayed() {
+		s.measured.SetRelayed()
+	}
 	return control, nil
 }
 

@@ -191,6 +191,13 @@ func (t *Telemetry) SetPeer(peer net.Addr) {
 	}
 }
 
+// SetRelayed notes that the path leads through a relay. It is called before Run.
+func (t *Telemetry) SetRelayed() {
+	if t != nil {
+		t.host.Relayed = 1
+	}
+}
+
 // SetPeerName sets the peer's host name, which may be hostile.
 func (t *Telemetry) SetPeerName(host string) {
 	if t == nil {

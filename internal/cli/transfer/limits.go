@@ -102,7 +102,9 @@ func control(r *fxfer.Report) string {
 	}
 	parts := []string{
 		fmt.Sprintf("sent at %s with %s, priority %s", units.Rate(r.Goodput), units.Count(int64(r.Streams), "stream", "streams"), s.Priority),
-		fmt.Sprintf("the queue held %s, at most %s", units.Time(s.Queue), units.Time(s.QueueMost)),
+	}
+	if s.QueueMost > 0 { // it is unknown beyond a relay
+		parts = append(parts, fmt.Sprintf("the queue held %s, at most %s", units.Time(s.Queue), units.Time(s.QueueMost)))
 	}
 	if s.Shared > 0 {
 		parts = append(parts, "shared with others for "+units.Time(s.Shared))

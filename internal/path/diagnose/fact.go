@@ -48,6 +48,7 @@ const (
 	LeftToOthers     FactKind = "left to others"       // Share of the time, Rate, Limit as above
 	SACKOff          FactKind = "SACK is off"          // Host
 	TimestampsOff    FactKind = "timestamps are off"   // Host
+	RelayCarries     FactKind = "relay carries"        // Rate
 	NothingStandsOut FactKind = "nothing stands out"   // Rate
 	RateAsked        FactKind = "rate asked for"       // Rate on the line, Limit
 	RateOfServer     FactKind = "rate of server"       // Rate on the line
@@ -130,6 +131,7 @@ const (
 	NormalPriority    RemedyKind = "normal priority"
 	HighPriority      RemedyKind = "high priority"
 	ClampMSS          RemedyKind = "clamp the MSS" // or let ICMP pass
+	ProbeNextLeg      RemedyKind = "probe the next leg"
 
 	// For programs that are not ours.
 	FasterProgram   RemedyKind = "faster program"

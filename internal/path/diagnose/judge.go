@@ -86,7 +86,7 @@ func Cells(s *Session) []Cell {
 	}
 	v := see(s, cells)
 	for i := range cells {
-		cells[i].Limiter = v.limiter(&cells[i])
+		cells[i].Limiter = v.beyond(&cells[i], v.limiter(&cells[i]))
 	}
 	if s.Seen != "" {
 		v.steadyProgram(cells)
@@ -461,6 +461,23 @@ func (v *view) limiter(c *Cell) Limiter {
 		return SenderBuffer
 	}
 	return v.path(c)
+}
+
+// beyond names the relay where one holds data back. It takes no more than it can pass on, by its
+// window and by late acknowledgements: that looks like the end of the line, or like a queue, but a full
+// line of its own would lose segments now and then.
+func (v *view) beyond(c *Cell, l Limiter) Limiter {
+	if v.SenderHost.Relayed != 1 && v.ReceiverHost.Relayed != 1 {
+		return l
+	}
+	switch l {
+	case LineRate, NarrowLine, Bufferbloat, ReceiverWindow:
+		if s := v.around(c); float64(s.Retrans) < someLoss*float64(s.Segments) || s.Segments == 0 {
+			return Relay
+		}
+	default: // it is on this side of the relay, or at the end of the way
+	}
+	return l
 }
 
 // closed is how long the receiver's window held data back. If segments wait in a queue, the line

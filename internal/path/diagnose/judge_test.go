@@ -235,6 +235,29 @@ func TestJudgeLoopback(t *testing.T) {
 	}
 }
 
+// A relay takes no more than it can pass on. That is no queue of this leg, and no window to raise; a
+// loss here is.
+func TestJudgeRelayed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(s, r *Sample)
+		want   Limiter
+	}{
+		"the leg beyond is full":     {func(_, _ *Sample) {}, Relay},
+		"the relay answers late":     {func(s, _ *Sample) { s.RTTSum = int64(450 * time.Millisecond) }, Relay},
+		"the relay's window is shut": {func(s, _ *Sample) { s.RwndLimited, s.Backlog = 7*second, 8*second }, Relay},
+		"a queue on this leg":        {func(s, _ *Sample) { s.RTTSum, s.Retrans = int64(450*time.Millisecond), 175 }, Bufferbloat},
+		"loss on this leg":           {func(s, _ *Sample) { s.Retrans, s.RTTSum = 175, int64(51*time.Millisecond) }, RandomLoss},
+		"the disk at the end":        {func(s, r *Sample) { r.Receive, r.Write, s.RwndLimited = second, 7*second, 6*second }, TargetDisk},
+	} {
+		for _, x := range []*Session{{SenderHost: Host{Relayed: 1}}, {ReceiverHost: Host{Relayed: 1}}} {
+			s, r := busySender(), readyReceiver()
+			c.change(&s, &r)
+			x.Sender, x.Receiver = perSecond(s, 6), perSecond(r, 6)
+			require.Equal(t, c.want, Judge(Cells(x), &x.SenderHost, &x.ReceiverHost, &Asked{})[0].Limiter, name)
+		}
+	}
+}
+
 // Where too little was measured, there is no verdict.
 func TestJudgeTooLittle(t *testing.T) {
 	s, r := busySender(), readyReceiver()

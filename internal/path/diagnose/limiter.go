@@ -34,6 +34,7 @@ const (
 	Stalls         Limiter = "request stalls"   // Nagle's algorithm and delayed ACK wait for each other
 	Silent         Limiter = "source is silent" // the program that feeds standard input is slow
 	Outage         Limiter = "outage"           // nothing gets through for a while
+	Relay          Limiter = "relay"            // it takes no more: the leg beyond it, or it itself
 
 	// Of programs that are not ours.
 	SendingProgram   Limiter = "sending program"   // it writes less than the connection takes
@@ -46,7 +47,7 @@ const (
 // Limiters lists all limiters.
 var Limiters = []Limiter{
 	LineRate, NarrowLine, Policed, OwnQueue, SharedLine, OwnPriority, ReceiverWindow, SenderBuffer, RandomLoss, NoSACK, Reordering, SlowStart, InitialWindow,
-	SourceDisk, TargetDisk, Sync, SenderCPU, ReceiverCPU, RateLimit, BlackHole, Bufferbloat, Stalls, Silent, Outage,
+	SourceDisk, TargetDisk, Sync, SenderCPU, ReceiverCPU, RateLimit, BlackHole, Bufferbloat, Stalls, Silent, Outage, Relay,
 	SendingProgram, ReceivingProgram, Requests, Unknown,
 }
 

@@ -146,6 +146,7 @@ type Host struct {
 	NoScaling, NoAutotuning       int64 // 1: net.ipv4.tcp_window_scaling, tcp_moderate_rcvbuf is off
 	NoSACK, NoTimestamps          int64 // 1: net.ipv4.tcp_sack, tcp_timestamps is off
 	Loopback                      int64 // 1: the peer is on the same host
+	Relayed                       int64 // 1: the path leads through a relay
 }
 
 // What a host can do with BBR.
@@ -199,7 +200,7 @@ func (h *Host) fields() []field {
 		g("tcp_wmem_min", &h.WmemMin), g("tcp_wmem_default", &h.WmemDefault), g("tcp_wmem_max", &h.WmemMax),
 		g("sock_buf", &h.SockBuf), g("bbr", &h.BBR), g("mtu_probing", &h.MTUProbing), g("initcwnd", &h.InitCwnd), g("initrwnd", &h.InitRwnd),
 		g("no_scaling", &h.NoScaling), g("no_autotuning", &h.NoAutotuning),
-		g("no_sack", &h.NoSACK), g("no_timestamps", &h.NoTimestamps), g("loopback", &h.Loopback),
+		g("no_sack", &h.NoSACK), g("no_timestamps", &h.NoTimestamps), g("loopback", &h.Loopback), g("relayed", &h.Relayed),
 	}
 }
 

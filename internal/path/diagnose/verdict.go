@@ -76,6 +76,9 @@ func (f *facts) verdict() Verdict {
 		f.yielded(&v)
 	case OwnQueue, Bufferbloat:
 		f.bloat(&v)
+	case Relay:
+		v.found(Fact{Kind: RelayCarries, Rate: f.Rate()})
+		v.Remedies = append(v.Remedies, Remedy{Kind: ProbeNextLeg})
 	case SlowStart:
 		f.ramp(&v)
 	case InitialWindow:

@@ -30,7 +30,7 @@ function put(e, text) {
 }
 
 const kinds = {
-  "line rate": "line", "receiver window": "windows", "sender buffer": "windows", "bufferbloat": "queue", "own queue": "queue", "random loss": "loss",
+  "line rate": "line", "receiver window": "windows", "sender buffer": "windows", "bufferbloat": "queue", "relay": "line", "own queue": "queue", "random loss": "loss",
   "shared with other traffic": "queue", "own priority": "asked", "narrow line": "line", "policed": "line", "SACK off": "loss",
   "reordering": "loss", "outage": "loss", "MTU black hole": "loss", "slow start": "start", "initial window": "start", "source disk": "disk", "target disk": "disk",
   "sync": "disk", "sender CPU": "cpu", "receiver CPU": "cpu", "rate limit": "asked", "source is silent": "asked", "request stalls": "asked",

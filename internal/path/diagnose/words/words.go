@@ -141,6 +141,8 @@ func Fact(f *diagnose.Fact) string {
 		return "net.ipv4.tcp_sack is off on " + hostName(f.Host) + ": the sender cannot see what has arrived after a loss"
 	case diagnose.TimestampsOff:
 		return "net.ipv4.tcp_timestamps is off on " + hostName(f.Host) + ": the sender cannot see that it sent again in vain"
+	case diagnose.RelayCarries:
+		return fmt.Sprintf("the way through it carries %s, and from here its legs look like one", rate)
 	case diagnose.NothingStandsOut:
 		return "no stage and no window stands out; " + rate
 	case diagnose.RateAsked:
@@ -256,6 +258,7 @@ var fixed = map[diagnose.RemedyKind]Parts{
 	diagnose.MoreCPU:           {Advice: "more CPU: check the quota (cpu.max), other programs on the host, and the machine itself"},
 	diagnose.FixPathMTU:        {Advice: "let ICMP pass the firewalls, or lower the MTU of the route"},
 	diagnose.ClampMSS:          {Advice: `let ICMP "fragmentation needed" and "packet too big" through, or clamp the MSS at the tunnel`},
+	diagnose.ProbeNextLeg:      {Advice: "run `fxfer probe` on the relay's host: it measures the leg from there"},
 	diagnose.AskProvider:       {Advice: "nothing to gain here: ask the owner of the line for a higher rate, or for a queue instead of a policer"},
 	diagnose.NormalPriority:    {Flag: "--priority normal"},
 	diagnose.HighPriority:      {Flag: "--priority high"},
