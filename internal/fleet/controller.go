@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -33,14 +32,17 @@ const (
 	patience = time.Minute
 )
 
-// Controller keeps the jobs of a fleet. Whatever it knows is in its folder, so another process may
-// begin where it was killed.
+// Controller keeps the jobs of a fleet. Whatever it knows is in its queue, so another process may begin
+// where it was killed.
 type Controller struct {
-	Dir    string        // keys and store
-	Listen string        // address for members
-	Lease  time.Duration // as DefaultLease
-	Log    *slog.Logger
-	Ready  func(address string) // called once members can connect
+	External *NATS // the queue, or nil for one of its own
+	// Of a queue of its own: the folder of keys and store, and the address for members.
+	Dir    string
+	Listen string
+
+	Lease time.Duration // as DefaultLease
+	Log   *slog.Logger
+	Ready func(address string) // called once members can connect
 
 	js      jetstream.JetStream
 	tasks   jetstream.Stream
@@ -52,6 +54,9 @@ type Controller struct {
 
 // Run runs the controller until ctx is done.
 func (c *Controller) Run(ctx context.Context) error {
+	if c.External != nil {
+		return c.run(ctx, c.External, c.External.String())
+	}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
 	}
@@ -64,16 +69,45 @@ func (c *Controller) Run(ctx context.Context) error {
 		return err
 	}
 	defer func() { s.Shutdown(); s.WaitForShutdown() }()
-	conn, err := connect("", keys, "controller", nats.InProcessServer(s))
+	return c.run(ctx, &inProcess{s, keys}, s.Addr().String())
+}
+
+// run runs the controller of a queue until ctx is done. A queue in this process that fails ends it, and
+// any other one comes back.
+func (c *Controller) run(ctx context.Context, q Queue, address string) error {
+	conn, err := connectPatiently(ctx, q, "controller", func(err error) { c.Log.Warn("waiting", "error", err) })
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // somebody ends the controller
+	}
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := c.prepare(ctx, conn); err != nil {
+	if c.js, err = jetstream.New(conn); err != nil {
 		return err
 	}
-	c.Ready(s.Addr().String())
-	return c.follow(ctx)
+	for ready := false; ; {
+		if err = c.prepare(ctx); err == nil {
+			if !ready {
+				c.Ready(address)
+			}
+			ready = true
+			err = c.follow(ctx)
+		}
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // somebody ends the controller
+		}
+		if c.External == nil || refusedFor(err) {
+			return err
+		}
+		c.Log.Warn("begins again", "error", err)
+		pause(ctx, time.Second)
+	}
+}
+
+// refusedFor reports whether the queue said that it will not have this fleet.
+func refusedFor(err error) bool {
+	return errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount)
 }
 
 // serve starts JetStream.
@@ -113,57 +147,22 @@ func (c *Controller) serve(keys *Credentials, cert tls.Certificate) (*server.Ser
 	return s, nil
 }
 
-// prepare makes what the fleet needs in JetStream, or finds it there.
-func (c *Controller) prepare(ctx context.Context, conn *nats.Conn) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	if c.js, err = jetstream.New(conn); err != nil {
-		return err
-	}
-	c.tasks, err = c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: taskStream, Subjects: []string{taskSubjects}, Retention: jetstream.WorkQueuePolicy, Duplicates: dedupe,
-	})
-	if err != nil {
-		return err
-	}
-	_, err = c.tasks.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: consumerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.Lease, MaxAckPending: 100_000,
-	})
-	if err != nil {
-		return err
-	}
-	if c.jobs, err = c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: jobBucket}); err != nil {
-		return err
-	}
-	if c.records, err = c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: recordBucket}); err != nil {
-		return err
-	}
-	if _, err = c.js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: deadBucket, TTL: deadFor}); err != nil {
-		return err
-	}
-	c.lists, err = c.js.CreateOrUpdateObjectStore(ctx, jetstream.ObjectStoreConfig{Bucket: listBucket})
-	return err
-}
-
 // follow decides about jobs as their records change, until ctx is done.
 func (c *Controller) follow(ctx context.Context) error {
 	c.known = make(map[string]*tally)
-	records, err := c.records.WatchAll(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the watches
+	records, err := c.watch(ctx, c.records)
 	if err != nil {
 		return err
 	}
-	defer records.Stop() //nolint:errcheck // the connection ends with it
-	for entry := range records.Updates() {
-		if entry == nil { // these were all that there are
-			break
-		}
-		c.note(entry)
+	if err := records.all(ctx, func(entry jetstream.KeyValueEntry) { c.note(entry) }); err != nil {
+		return err
 	}
-	jobs, err := c.jobs.WatchAll(ctx)
+	jobs, err := c.watch(ctx, c.jobs)
 	if err != nil {
 		return err
 	}
-	defer jobs.Stop() //nolint:errcheck // the connection ends with it
 	sweeps := time.NewTicker(c.Lease)
 	defer sweeps.Stop()
 	for {
@@ -174,19 +173,23 @@ func (c *Controller) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-sweeps.C:
+			if err := errors.Join(c.arrives(ctx, records), c.arrives(ctx, jobs)); err != nil {
+				return err
+			}
 			if err := c.sweep(ctx); err != nil && ctx.Err() == nil {
 				c.Log.Warn("can't look after tasks", "error", err)
 			}
 			continue
 		case entry, open = <-records.Updates():
+			records.see(entry)
 			job = c.note(entry)
 		case entry, open = <-jobs.Updates():
-			if entry != nil {
+			if jobs.see(entry); entry != nil {
 				job = entry.Key()
 			}
 		}
 		if !open {
-			return errors.New("the connection is lost")
+			return errWatch
 		}
 		if job == "" {
 			continue
@@ -255,7 +258,10 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := c.jobs.Update(ctx, id, text, entry.Revision()); err != nil {
+		switch _, err := c.jobs.Update(ctx, id, text, entry.Revision()); {
+		case errors.Is(err, jetstream.ErrKeyExists): // it has changed, perhaps by an update whose answer got lost
+			continue
+		case err != nil:
 			return err
 		}
 		if then.State != job.State {

@@ -1,10 +1,15 @@
 package fleet
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -375,5 +381,36 @@ func TestMissing(t *testing.T) {
 	} {
 		err := missing(&Job{Source: c.source, Files: c.files, Options: Options{Delete: c.delete}})
 		require.Equal(t, c.refused, err != nil, "%+v: %v", c, err)
+	}
+}
+
+// A watch lacks something if what the bucket had at one look has not come by the next one.
+func TestBehind(t *testing.T) {
+	t.Parallel()
+	w := &watch{seen: 5}
+	require.False(t, w.behind(5))
+	require.False(t, w.behind(7), "it may be on its way")
+	require.True(t, w.behind(7))
+	w.seen = 7
+	require.False(t, w.behind(9))
+	w.seen = 8
+	require.True(t, w.behind(9))
+	w.seen = 20
+	require.False(t, w.behind(19), "the answer is old")
+}
+
+func TestAway(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		nats.ErrNoServers, nats.ErrTimeout, io.EOF, &net.OpError{Op: "dial", Err: &net.DNSError{}},
+		fmt.Errorf("of a queue: %w", &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}),
+	} {
+		require.True(t, away(err), err)
+	}
+	for _, err := range []error{
+		nats.ErrAuthorization, errors.New("no such file"), &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+		&net.OpError{Op: "remote error", Err: tls.AlertError(116)},
+	} {
+		require.False(t, away(err), err)
 	}
 }

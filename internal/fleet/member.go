@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,26 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// connect connects to a controller. The connection comes back by itself after it was lost.
-func connect(address string, c *Credentials, name string, more ...nats.Option) (*nats.Conn, error) {
-	public, sign, err := c.key()
-	if err != nil {
-		return nil, err
-	}
-	config, err := c.tls()
-	if err != nil {
-		return nil, err
-	}
-	options := append([]nats.Option{
-		nats.Name(name), nats.Nkey(public, sign), nats.MaxReconnects(-1), nats.ReconnectWait(500 * time.Millisecond),
-		nats.PingInterval(20 * time.Second), nats.Timeout(10 * time.Second),
-	}, more...)
-	if address == "" { // within a process
-		return nats.Connect("", options...)
-	}
-	return nats.Connect("tls://"+address, append(options, nats.Secure(config))...)
-}
-
 // Member asks a fleet about its jobs, and submits them.
 type Member struct {
 	conn    *nats.Conn
@@ -42,11 +21,11 @@ type Member struct {
 	dead    jetstream.KeyValue
 }
 
-// Connect connects to the controller at an address. The caller closes the Member.
-func Connect(ctx context.Context, address string, c *Credentials) (*Member, error) {
-	conn, err := connect(address, c, "member")
+// Connect connects to a fleet. The caller closes the Member.
+func Connect(ctx context.Context, q Queue) (*Member, error) {
+	conn, err := connect(q, "member")
 	if err != nil {
-		return nil, fmt.Errorf("controller %s: %w", address, err)
+		return nil, err
 	}
 	m := &Member{conn: conn}
 	js, err := jetstream.New(conn)
@@ -57,7 +36,7 @@ func Connect(ctx context.Context, address string, c *Credentials) (*Member, erro
 	}
 	if err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("controller %s: %w", address, err)
+		return nil, fmt.Errorf("%s: %w", q, err)
 	}
 	return m, nil
 }
@@ -115,29 +94,17 @@ func (m *Member) Dead(ctx context.Context, job string) (all []*DeadTask, err err
 // each calls visit for each value in a bucket whose key fits; "" fits all. It leaves out what it cannot
 // read.
 func each[T any](ctx context.Context, kv jetstream.KeyValue, keys string, visit func(key string, v *T)) error {
-	watch := func(opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) { return kv.WatchAll(ctx, opts...) }
-	if keys != "" {
-		watch = func(opts ...jetstream.WatchOpt) (jetstream.KeyWatcher, error) { return kv.Watch(ctx, keys, opts...) }
+	if keys == "" {
+		keys = jetstream.AllKeys
 	}
-	w, err := watch(jetstream.IgnoreDeletes())
+	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())
 	if err != nil {
 		return err
 	}
 	defer w.Stop() //nolint:errcheck // the connection ends soon
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case entry, open := <-w.Updates():
-			if !open {
-				return errors.New("the connection is lost")
-			}
-			if entry == nil {
-				return nil
-			}
-			if v, err := decode[T](entry.Value()); err == nil {
-				visit(entry.Key(), v)
-			}
+	return (&watch{KeyWatcher: w}).all(ctx, func(entry jetstream.KeyValueEntry) {
+		if v, err := decode[T](entry.Value()); err == nil {
+			visit(entry.Key(), v)
 		}
-	}
+	})
 }

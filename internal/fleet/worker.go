@@ -30,12 +30,11 @@ const (
 // Worker takes tasks of a fleet, one at a time. What it may read is its own to say: a job only names a
 // source. Its client decides which servers it trusts.
 type Worker struct {
-	Address     string // of the controller
-	Credentials *Credentials
-	Name        string   // in records, such as the host's
-	Read        []string // folders whose content it may send, absolute
-	Client      *fxfer.Client
-	Log         *slog.Logger
+	Queue  Queue
+	Name   string   // in records, such as the host's
+	Read   []string // folders whose content it may send, absolute
+	Client *fxfer.Client
+	Log    *slog.Logger
 
 	js      jetstream.JetStream
 	jobs    jetstream.KeyValue
@@ -45,12 +44,14 @@ type Worker struct {
 	lease   time.Duration
 }
 
-// Run takes tasks until ctx is done. While the controller is away, it waits for it, and a transfer goes
-// on.
+// Run takes tasks until ctx is done. While the queue is away, it waits for it, and a transfer goes on.
 func (w *Worker) Run(ctx context.Context) error {
-	conn, err := connect(w.Address, w.Credentials, w.Name)
+	conn, err := connectPatiently(ctx, w.Queue, w.Name, func(err error) { w.Log.Warn("waiting", "error", err) })
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // somebody ends the worker
+	}
 	if err != nil {
-		return fmt.Errorf("controller %s: %w", w.Address, err)
+		return err
 	}
 	defer conn.Close()
 	if w.js, err = jetstream.New(conn); err != nil {

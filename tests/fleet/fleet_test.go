@@ -118,6 +118,16 @@ func (p *process) kill() {
 	<-p.done
 }
 
+// alive reports whether the process runs.
+func (p *process) alive() bool {
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
 // says waits until the process has printed something, and returns the rest of that line.
 func (p *process) says(text string) string {
 	p.t.Helper()
@@ -139,8 +149,11 @@ type site struct {
 	controller *process
 	workers    []*process
 	url        string // of the server's share
-	address    string // of the controller
-	keys       *fleet.Credentials
+	queue      fleet.Queue
+	member     []string // flags by which members find it
+	// Of a queue in the controller:
+	address string
+	keys    *fleet.Credentials
 }
 
 // free returns an address that nobody listens on.
@@ -166,15 +179,30 @@ func (s *site) run(program, home string, args ...string) *process {
 
 // newSite starts a site. start are more arguments of the controller.
 func newSite(t *testing.T, workers int, rate string, lease time.Duration, start ...string) *site {
-	s := &site{t: t, dir: t.TempDir(), address: free(t)}
-	run := func(home string, args ...string) *process { return s.run(program, home, args...) }
+	s := newServer(t)
+	s.address = free(t)
+	s.control(append([]string{"--listen", s.address, "--lease", lease.String()}, start...)...)
+	credentials := fleet.CredentialsFile(filepath.Join(s.dir, "controller", "fleet"))
+	var err error
+	s.keys, err = fleet.LoadCredentials(credentials)
+	require.NoError(t, err)
+	s.queue = &fleet.Controlled{Address: s.address, Credentials: s.keys}
+	s.member = []string{"--controller", s.address, "--credentials", credentials}
+	for range workers {
+		s.work("member", rate)
+	}
+	return s
+}
+
+// newServer starts the server of a site, which knows the key of the workers.
+func newServer(t *testing.T) *site {
+	s := &site{t: t, dir: t.TempDir()}
 	source, target, listen := s.source(), filepath.Join(s.dir, "files"), free(t)
 	require.NoError(t, os.MkdirAll(source, 0o755))
 	require.NoError(t, os.MkdirAll(target, 0o755))
 	config := filepath.Join(s.dir, "server.yaml") // trees have setuid programs
 	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf("shares: {files: {dir: %q, privileged: true}}\n", target)), 0o600))
-	invitation := exec.Command(program, "serve", "--listen", listen, "--config", config, "--invite")
-	s.server = run("server", invitation.Args[1:]...)
+	s.server = s.run(program, "server", "serve", "--listen", listen, "--config", config, "--invite")
 	s.url = "fxfer://" + listen + "/files"
 	token := "fxfer://" + s.server.says("fxfer://")
 	ls := exec.Command(program, "ls", token)
@@ -182,25 +210,19 @@ func newSite(t *testing.T, workers int, rate string, lease time.Duration, start 
 	out, err := ls.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	s.server.args = s.server.args[:len(s.server.args)-1] // it invites once
-
-	s.controller = run("controller", append([]string{"fleet", "start", "--listen", s.address, "--lease", lease.String()}, start...)...)
-	s.controller.says("fxfer: credentials in ")
-	s.keys, err = fleet.LoadCredentials(s.credentials())
-	require.NoError(t, err)
-	for range workers {
-		s.work("member", rate)
-	}
 	return s
 }
 
-func (s *site) credentials() string {
-	return fleet.CredentialsFile(filepath.Join(s.dir, "controller", "fleet"))
+// control starts the controller.
+func (s *site) control(args ...string) {
+	s.controller = s.run(program, "controller", append([]string{"fleet", "start"}, args...)...)
+	s.controller.says("fxfer: ") // members can connect
 }
 
 // work adds a worker.
 func (s *site) work(home, rate string) {
-	s.workers = append(s.workers, s.run(program, home, "fleet", "worker", "--controller", s.address, "--credentials", s.credentials(),
-		"--read", s.source(), "--name", fmt.Sprint("w", len(s.workers)), "--rate-limit", rate))
+	s.workers = append(s.workers, s.run(program, home, append([]string{"fleet", "worker",
+		"--read", s.source(), "--name", fmt.Sprint("w", len(s.workers)), "--rate-limit", rate}, s.member...)...))
 }
 
 func (s *site) source() string { return filepath.Join(s.dir, "source") }
@@ -209,7 +231,7 @@ func (s *site) source() string { return filepath.Join(s.dir, "source") }
 func (s *site) submit(source, below string, opt fleet.Options) string {
 	ctx, cancel := context.WithTimeout(s.t.Context(), longest)
 	defer cancel()
-	m, err := fleet.Connect(ctx, s.address, s.keys)
+	m, err := fleet.Connect(ctx, s.queue)
 	require.NoError(s.t, err)
 	defer m.Close()
 	id, err := m.Submit(ctx, source, s.url+below, opt)
@@ -221,7 +243,7 @@ func (s *site) submit(source, below string, opt fleet.Options) string {
 func (s *site) look(id string) (found *fleet.Job, dead []*fleet.DeadTask) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
 	defer cancel()
-	m, err := fleet.Connect(ctx, s.address, s.keys)
+	m, err := fleet.Connect(ctx, s.queue)
 	if err != nil {
 		return nil, nil
 	}
@@ -397,8 +419,8 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// member connects as a member that does what it likes.
-func (s *site) member() jetstream.JetStream {
+// hostile connects as a member that does what it likes.
+func (s *site) hostile() jetstream.JetStream {
 	pool := x509.NewCertPool()
 	require.True(s.t, pool.AppendCertsFromPEM([]byte(s.keys.Certificate)))
 	pair, err := nkeys.FromSeed([]byte(s.keys.Seed))
@@ -418,7 +440,7 @@ func (s *site) member() jetstream.JetStream {
 func TestLostTask(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, "none", short)
-	js := s.member()
+	js := s.hostile()
 	tasks, err := js.Stream(t.Context(), "fxfer-v1-tasks")
 	require.NoError(t, err)
 	records, err := js.KeyValue(t.Context(), "fxfer-v1-records")
@@ -456,7 +478,7 @@ func TestHostile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "secret"), []byte("secret"), 0o600))
 	out := filepath.Join(s.dir, "files", "out")
 
-	js := s.member()
+	js := s.hostile()
 	publish := func(subject, text string) {
 		_, err := js.Publish(t.Context(), "fxfer.v1.task."+subject, []byte(text))
 		require.NoError(t, err)
@@ -509,11 +531,7 @@ func TestHostile(t *testing.T) {
 	require.FileExists(t, filepath.Join(out, "source", "file"))
 	require.NoFileExists(t, filepath.Join(out, "secret"))
 	for _, p := range []*process{s.controller, s.workers[0]} {
-		select {
-		case <-p.done:
-			require.Fail(t, "it has ended", p.output())
-		default:
-		}
+		require.True(t, p.alive(), p.output())
 	}
 }
 
@@ -598,10 +616,10 @@ func TestStrangers(t *testing.T) {
 		"another certificate":    {Version: 1, Certificate: other.keys.Certificate, Seed: s.keys.Seed},
 		"the key of another one": {Version: 1, Certificate: s.keys.Certificate, Seed: other.keys.Seed},
 	} {
-		_, err := fleet.Connect(t.Context(), s.address, keys)
+		_, err := fleet.Connect(t.Context(), &fleet.Controlled{Address: s.address, Credentials: keys})
 		require.Error(t, err, name)
 	}
-	m, err := fleet.Connect(t.Context(), s.address, s.keys)
+	m, err := fleet.Connect(t.Context(), s.queue)
 	require.NoError(t, err)
 	m.Close()
 }

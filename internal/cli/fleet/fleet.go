@@ -2,13 +2,11 @@
 package fleet
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -51,6 +49,7 @@ the target is then what one command leaves.`,
 
 func newStart() *cobra.Command {
 	var listen string
+	var external external
 	lease := fleet.DefaultLease
 	c := &cobra.Command{
 		Use:   "start",
@@ -58,7 +57,13 @@ func newStart() *cobra.Command {
 		Long: `Start runs the controller until SIGTERM or Ctrl-C. The first time, it makes keys in
 the folder "fleet" in FXFER_HOME, beside the store of its jobs. Connections are
 encrypted. Members prove that they have a key, and the controller that it has the
-certificate in their credentials.`,
+certificate in their credentials.
+
+With --nats, jobs are in the JetStream of NATS servers of your own. Members connect
+to these, with the same flags, and not to the controller. A cluster of three keeps
+three copies of everything, so that one of its servers may die.`,
+		Example: `  fxfer fleet start
+  fxfer fleet start --nats tls://nats1 --nats tls://nats2 --nats-credentials fleet.creds`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
 		RunE: func(c *cobra.Command, _ []string) error {
@@ -66,19 +71,28 @@ certificate in their credentials.`,
 			if err != nil {
 				return err
 			}
-			ctx, stop := exit.Interruptible(c.Context())
-			defer stop()
 			x := fleet.Controller{Dir: dir, Listen: listen, Lease: lease, Log: logTo(c), Ready: func(address string) {
 				fmt.Fprintf(c.ErrOrStderr(), "fxfer: credentials in %s\nfxfer: listening on %s\n", fleet.CredentialsFile(dir), address)
 			}}
+			failure := fxfer.KindLocalDisk
+			if x.External, err = external.queue(c, "listen"); err != nil {
+				return err
+			}
+			if x.External != nil {
+				failure = fxfer.KindUnreachable
+				x.Ready = func(address string) { fmt.Fprintf(c.ErrOrStderr(), "fxfer: jobs in %s\n", address) }
+			}
+			ctx, stop := exit.Interruptible(c.Context())
+			defer stop()
 			if err := x.Run(ctx); err != nil {
-				return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("controller: %w", err)}
+				return &fxfer.Error{Kind: failure, Err: fmt.Errorf("controller: %w", err)}
 			}
 			return nil
 		},
 	}
 	option.Add(c.Flags(), &listen, "listen", "address", ":"+defaultPort, "address for workers and submitters", parseAddress)
 	option.Add(c.Flags(), &lease, "lease", "time", "30s", "a worker may be silent for this long", parseLease)
+	external.add(c)
 	option.AddSettings(c)
 	return c
 }
@@ -112,52 +126,6 @@ func logTo(c *cobra.Command) *slog.Logger {
 	return slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil))
 }
 
-// member holds the flags by which members find their controller.
-type member struct{ controller, credentials string }
-
-func (m *member) add(c *cobra.Command) {
-	option.Add(c.Flags(), &m.controller, "controller", "address", "localhost:"+defaultPort, "host, or host:port, of the controller", parseController)
-	option.Add(c.Flags(), &m.credentials, "credentials", "file", "", "credentials; without it fleet/credentials.json in FXFER_HOME", option.ParseFile)
-	option.AddSettings(c)
-	c.PreRunE = func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) }
-}
-
-func parseController(s string) (string, error) {
-	if !strings.Contains(s, ":") {
-		s += ":" + defaultPort
-	}
-	return parseAddress(s)
-}
-
-func (m *member) load() (*fleet.Credentials, error) {
-	file := m.credentials
-	if file == "" {
-		dir, err := folder()
-		if err != nil {
-			return nil, err
-		}
-		file = fleet.CredentialsFile(dir)
-	}
-	keys, err := fleet.LoadCredentials(file)
-	if err != nil {
-		return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}, "copy the file from the controller, and name it with --credentials")
-	}
-	return keys, nil
-}
-
-// connect connects to the controller for a short time.
-func (m *member) connect(ctx context.Context) (*fleet.Member, error) {
-	keys, err := m.load()
-	if err != nil {
-		return nil, err
-	}
-	x, err := fleet.Connect(ctx, m.controller, keys)
-	if err != nil {
-		return nil, &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
-	}
-	return x, nil
-}
-
 func newWorker() *cobra.Command {
 	var m member
 	var name string
@@ -178,7 +146,7 @@ of these folders are sent as links, and jobs about them fail.`,
 			if len(read) == 0 {
 				return exit.Usage("for example: --read /data", "the worker may read no folder")
 			}
-			keys, err := m.load()
+			queue, err := m.queue(c)
 			if err != nil {
 				return err
 			}
@@ -195,8 +163,8 @@ of these folders are sent as links, and jobs about them fail.`,
 			}
 			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
-			w := fleet.Worker{Address: m.controller, Credentials: keys, Name: name, Read: read, Client: client, Log: log}
-			log.Info("working", "name", name, "controller", m.controller)
+			w := fleet.Worker{Queue: queue, Name: name, Read: read, Client: client, Log: log}
+			log.Info("working", "name", name, "queue", queue.String())
 			if err := w.Run(ctx); err != nil {
 				return &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
 			}

@@ -48,7 +48,7 @@ send", SRC puts the folder itself below URL, and SRC/ puts its content there.`,
 			if _, err := option.ParseURL(args[1], true); err != nil {
 				return err
 			}
-			x, err := m.connect(ctx)
+			x, err := m.connect(ctx, c)
 			if err != nil {
 				return err
 			}
@@ -116,7 +116,7 @@ func newStatus() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx, cancel := context.WithTimeout(c.Context(), askFor)
 			defer cancel()
-			x, err := m.connect(ctx)
+			x, err := m.connect(ctx, c)
 			if err != nil {
 				return err
 			}

@@ -1,0 +1,59 @@
+package fleet
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestParseNATS(t *testing.T) {
+	t.Parallel()
+	for s, fails := range map[string]string{
+		"nats://host":           "",
+		"tls://host:4222":       "",
+		"tls://[::1]:4222":      "",
+		"host:4222":             "not like",
+		"host":                  "not like",
+		"nats://":               "not like",
+		"nats://host/path":      "not like",
+		"nats://host?x=y":       "not like",
+		"wss://host":            "not like",
+		"nats://user:word@host": "secrets",
+		"nats://token@host":     "secrets",
+		"nats://host:\x00":      "invalid",
+	} {
+		_, err := parseNATS(s)
+		if fails == "" {
+			require.NoError(t, err, s)
+		} else {
+			require.ErrorContains(t, err, fails, s)
+		}
+	}
+}
+
+// Flags of the two kinds of queues exclude each other.
+func TestQueueFlags(t *testing.T) {
+	t.Parallel()
+	const nats = "--nats=nats://127.0.0.1:1 "
+	for args, fails := range map[string]string{
+		"start --nats-ca=/ca":                            "--nats-ca needs --nats",
+		"start --nats-cert=/c --nats-key=/k":             "--nats-cert needs --nats",
+		"start --listen=:1 " + nats:                      "--listen is for a queue in the controller",
+		"start --nats-cert=/c " + nats:                   "need each other",
+		"start --nats-key=/k " + nats:                    "need each other",
+		"status --controller=x " + nats:                  "--controller is for a queue in the controller",
+		"status --credentials=x " + nats:                 "--credentials is for a queue in the controller",
+		"worker --read=/ --nats-credentials=/c":          "--nats-credentials needs --nats",
+		"submit --nats-key=/k / fxfer://x/y":             "--nats-key needs --nats",
+		"status " + nats:                                 "nats://127.0.0.1:1: nats: no servers",
+		"status --nats-ca=/none " + nats:                 "/none",
+		"status --nats-credentials=/none " + nats:        "/none",
+		"start --nats-cert=/none --nats-key=/no " + nats: "/none",
+	} {
+		c := New()
+		c.SetArgs(strings.Fields(args))
+		c.SilenceErrors, c.SilenceUsage = true, true
+		require.ErrorContains(t, c.Execute(), fails, args)
+	}
+}

@@ -1,0 +1,154 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// Queue is where a fleet has its jobs and tasks, and how its members are admitted there.
+type Queue interface {
+	// String names it in messages.
+	String() string
+	// options returns where it is, and how to connect.
+	options() (url string, opts []nats.Option, err error)
+}
+
+// Controlled is a queue in the process of its controller.
+type Controlled struct {
+	Address     string // host and port
+	Credentials *Credentials
+}
+
+// String implements Queue.
+func (q *Controlled) String() string { return "controller " + q.Address }
+
+func (q *Controlled) options() (string, []nats.Option, error) {
+	public, sign, err := q.Credentials.key()
+	if err != nil {
+		return "", nil, err
+	}
+	config, err := q.Credentials.tls()
+	if err != nil {
+		return "", nil, err
+	}
+	return "tls://" + q.Address, []nats.Option{nats.Nkey(public, sign), nats.Secure(config)}, nil
+}
+
+// NATS is a queue in NATS servers of one's own. Whoever may use their account is a member of the fleet.
+type NATS struct {
+	URLs        []string // nats:// or tls://, of at least one server; it names the others
+	Credentials string   // a file with a JWT and its key, or with an NKey; "" for none
+	CA          string   // a file with the certificates that servers are trusted by; "" for those of the system
+	Cert, Key   string   // files of the client's certificate, both or none
+}
+
+// String implements Queue.
+func (q *NATS) String() string { return strings.Join(q.URLs, ",") }
+
+func (q *NATS) options() (string, []nats.Option, error) {
+	var opts []nats.Option
+	if q.CA != "" || q.Cert != "" || strings.HasPrefix(q.URLs[0], "tls:") {
+		config := &tls.Config{MinVersion: tls.VersionTLS12}
+		if q.CA != "" {
+			text, err := os.ReadFile(q.CA)
+			if err != nil {
+				return "", nil, err
+			}
+			config.RootCAs = x509.NewCertPool()
+			if !config.RootCAs.AppendCertsFromPEM(text) {
+				return "", nil, fmt.Errorf("%s has no certificate", q.CA)
+			}
+		}
+		opts = append(opts, nats.Secure(config))
+	}
+	if q.Cert != "" {
+		opts = append(opts, nats.ClientCert(q.Cert, q.Key)) // reads the files at each connection
+	}
+	if q.Credentials != "" {
+		text, err := os.ReadFile(q.Credentials)
+		if err != nil {
+			return "", nil, err
+		}
+		admitted := nats.UserCredentials(q.Credentials) // reads the file at each connection
+		if !bytes.Contains(text, []byte("NATS USER JWT")) {
+			if admitted, err = nats.NkeyOptionFromSeed(q.Credentials); err != nil {
+				return "", nil, fmt.Errorf("%s: %w", q.Credentials, err)
+			}
+		}
+		opts = append(opts, admitted)
+	}
+	return q.String(), opts, nil
+}
+
+// inProcess is a queue in this process.
+type inProcess struct {
+	server      *server.Server
+	credentials *Credentials
+}
+
+// String implements Queue.
+func (q *inProcess) String() string { return "JetStream" }
+
+func (q *inProcess) options() (string, []nats.Option, error) {
+	public, sign, err := q.credentials.key()
+	return "", []nats.Option{nats.Nkey(public, sign), nats.InProcessServer(q.server)}, err
+}
+
+// connect connects to a queue. The connection comes back by itself after it was lost.
+func connect(q Queue, name string) (*nats.Conn, error) {
+	url, opts, err := q.options()
+	if err != nil {
+		return nil, err
+	}
+	opts = append(opts, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(500*time.Millisecond),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2), nats.Timeout(10*time.Second), nats.IgnoreAuthErrorAbort())
+	conn, err := nats.Connect(url, opts...)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", q, err)
+	}
+	return conn, nil
+}
+
+// pingEvery is how often a connection is tested. After three times of it without an answer, a member of
+// a cluster turns to another server, long before its lease ends.
+const pingEvery = 3 * time.Second
+
+// connectPatiently is connect that waits for a queue that is away. It fails if the queue does not admit
+// this member, or is not the one that it expects.
+func connectPatiently(ctx context.Context, q Queue, name string, waiting func(error)) (*nats.Conn, error) {
+	for {
+		conn, err := connect(q, name)
+		if err == nil || !away(err) {
+			return conn, err
+		}
+		waiting(err)
+		if !pause(ctx, time.Second) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// away reports whether a connection failed because nobody answers now.
+func away(err error) bool {
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &certificate), errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):
+		return false
+	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrConnectionClosed):
+		return true
+	}
+	var network *net.OpError
+	return errors.Is(err, io.EOF) || errors.As(err, &network) && network.Op != "remote error" // that is TLS's
+}
