@@ -50,6 +50,7 @@ type Controller struct {
 	records jetstream.KeyValue
 	lists   jetstream.ObjectStore
 	known   map[string]*tally // by job, of those that have not ended
+	unbegun map[string]bool   // by key, of tasks that nobody had begun at the last sweep
 }
 
 // Run runs the controller until ctx is done.
@@ -149,7 +150,7 @@ func (c *Controller) serve(keys *Credentials, cert tls.Certificate) (*server.Ser
 
 // follow decides about jobs as their records change, until ctx is done.
 func (c *Controller) follow(ctx context.Context) error {
-	c.known = make(map[string]*tally)
+	c.known, c.unbegun = make(map[string]*tally), nil
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watches
 	records, err := c.watch(ctx, c.records)
@@ -241,6 +242,9 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 		t := c.known[id]
 		if t == nil {
 			t = new(tally)
+			if !job.State.Ended() {
+				c.known[id] = t
+			}
 		}
 		then, task := next(*job, t, time.Now().UTC())
 		if job.State.Ended() {
@@ -270,17 +274,14 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 	}
 }
 
-// sweep publishes again what was begun and is not heard of any more, while workers wait for tasks: its
-// message has got lost, or JetStream holds it back. The message is removed first, so nobody gets both.
-// If somebody has the old one, the record of the new one makes that worker lose the task.
+// sweep publishes again what is not heard of any more, while workers wait for tasks: its message has got
+// lost, or JetStream holds it back. The message is removed first, so nobody gets both. If somebody has
+// the old one, the record of the new one makes that worker lose the task.
 func (c *Controller) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	late := map[*Task]*Record{}
+	late, unbegun := map[*Task]*Record{}, map[string]bool{}
 	for id, t := range c.known {
-		if len(t.open) == 0 {
-			continue
-		}
 		entry, err := c.jobs.Get(ctx, id)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue
@@ -295,7 +296,13 @@ func (c *Controller) sweep(ctx context.Context) error {
 		for _, task := range overdue(*job, t, c.Lease, time.Now()) {
 			late[task] = t.open[place{task.Kind, task.List, task.Number}].record
 		}
+		for _, task := range unheard(*job, t) {
+			if unbegun[task.key()] = true; c.unbegun[task.key()] { // for the time between two sweeps
+				late[task] = nil
+			}
+		}
 	}
+	c.unbegun = unbegun
 	if len(late) == 0 {
 		return nil
 	}
@@ -307,20 +314,28 @@ func (c *Controller) sweep(ctx context.Context) error {
 		return nil
 	}
 	for task, r := range late {
-		c.Log.Warn("a task was not heard of again: it is published anew", "key", task.key(), "worker", r.Worker, "message", r.Message, "attempt", r.Attempt)
-		// The server refuses to delete a message that is gone.
-		if err := c.tasks.DeleteMsg(ctx, r.Message); err != nil && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) {
-			return err
-		}
-		text, err := json.Marshal(task)
-		if err == nil {
-			_, err = c.js.Publish(ctx, task.subject(), text)
-		}
-		if err != nil {
+		if err := c.again(ctx, task, r); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// again publishes a task anew. r is its record, or nil if nobody has begun it.
+func (c *Controller) again(ctx context.Context, task *Task, r *Record) error {
+	if r == nil {
+		c.Log.Warn("nobody has begun a task: it is published anew", "key", task.key())
+	} else {
+		c.Log.Warn("a task was not heard of again: it is published anew", "key", task.key(), "worker", r.Worker, "message", r.Message, "attempt", r.Attempt)
+		if err := c.tasks.DeleteMsg(ctx, r.Message); err != nil && !errors.Is(err, jetstream.ErrMsgDeleteUnsuccessful) { // it is gone
+			return err
+		}
+	}
+	text, err := json.Marshal(task)
+	if err == nil {
+		_, err = c.js.Publish(ctx, task.subject(), text)
+	}
+	return err
 }
 
 // publish publishes a task, once within the time of dedupe.

@@ -66,6 +66,12 @@ func (e *ended) add(number int, dead bool) {
 	}
 }
 
+// has reports whether a shard has ended.
+func (e *ended) has(number int) bool {
+	_, has := e.dead[number]
+	return has
+}
+
 // next decides what follows in a job. It returns the job as it is then, and a task to publish before
 // that, or nil.
 func next(j Job, t *tally, now time.Time) (Job, *Task) {
@@ -125,6 +131,29 @@ func overdue(j Job, t *tally, lease time.Duration, now time.Time) []*Task {
 		}
 	}
 	return late
+}
+
+// unheard returns tasks of a job that nobody has begun, as far as records say.
+func unheard(j Job, t *tally) []*Task {
+	const most = 1000 // at a time; a record may claim any number of shards
+	var all []*Task
+	add := func(k Kind, list string, number int) {
+		all = append(all, &Task{Version: Version, Job: j.ID, Kind: k, List: list, Number: number})
+	}
+	switch {
+	case j.State == Listing && t.list == nil:
+		add(List, "", 0)
+	case j.State == Finishing && t.finish == nil:
+		add(Finish, "", 0)
+	case j.State == Sending:
+		for n := 0; n < j.Shards && len(all) < most; n++ {
+			_, open := t.open[place{Send, j.List, n}]
+			if e := t.shards[j.List]; !open && (e == nil || !e.has(n)) {
+				add(Send, j.List, n)
+			}
+		}
+	}
+	return all
 }
 
 // end returns the job as it ends.

@@ -414,3 +414,36 @@ func TestAway(t *testing.T) {
 		require.False(t, away(err), err)
 	}
 }
+
+func TestUnheard(t *testing.T) {
+	t.Parallel()
+	some := new(tally)
+	some.add(place{Send, "7-1", 0}, &Record{Outcome: Ready}, now)
+	some.add(place{Send, "7-1", 2}, &Record{Outcome: Running}, now)
+	some.add(place{Send, "7-1", 3}, &Record{Outcome: Dead}, now)
+	some.add(place{Send, "7-2", 1}, &Record{Outcome: Ready}, now)
+	known := &tally{list: &Record{Outcome: Running}, finish: &Record{Outcome: Waiting}}
+	for name, c := range map[string]struct {
+		job   Job
+		tally *tally
+		keys  []string
+	}{
+		"new":           {Job{State: New}, new(tally), nil},
+		"list":          {Job{State: Listing}, new(tally), []string{"j.list"}},
+		"a list runs":   {Job{State: Listing}, known, nil},
+		"some":          {Job{State: Sending, List: "7-1", Shards: 6}, some, []string{"j.7-1.1", "j.7-1.4", "j.7-1.5"}},
+		"none":          {Job{State: Sending, List: "7-1", Shards: 2}, new(tally), []string{"j.7-1.0", "j.7-1.1"}},
+		"finish":        {Job{State: Finishing}, new(tally), []string{"j.finish"}},
+		"the last runs": {Job{State: Finishing}, known, nil},
+		"done":          {Job{State: Done, List: "7-1", Shards: 6}, some, nil},
+	} {
+		c.job.ID = "j"
+		var keys []string
+		for _, task := range unheard(c.job, c.tally) {
+			keys = append(keys, task.key())
+			require.True(t, wanted(task, &c.job), name)
+		}
+		require.Equal(t, c.keys, keys, name)
+	}
+	require.Len(t, unheard(Job{State: Sending, Shards: 1 << 60}, new(tally)), 1000)
+}

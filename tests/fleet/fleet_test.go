@@ -469,6 +469,23 @@ func TestLostTask(t *testing.T) {
 	require.FileExists(t, filepath.Join(s.dir, "files", "out", "later", "file"))
 }
 
+// TestLostBeforeBegun removes the message of a task before a worker has begun it.
+func TestLostBeforeBegun(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 0, "none", short)
+	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "file"), []byte("mine"), 0o600))
+	tasks, err := s.hostile().Stream(t.Context(), "fxfer-v1-tasks")
+	require.NoError(t, err)
+	id := s.submit(s.source()+"/", "/out", fleet.Options{})
+	s.controller.says("msg=job id=" + id + " state=listing")
+	require.NoError(t, tasks.Purge(t.Context()))
+	s.work("member", "none")
+	j, dead := s.wait(id)
+	require.Equal(t, fleet.Done, j.State, j.Reason)
+	require.Empty(t, dead)
+	require.FileExists(t, filepath.Join(s.dir, "files", "out", "file"))
+}
+
 // TestHostile has a member that publishes what it likes: messages that make no sense, records of others,
 // and lists that lead out of a source. The fleet does its work, and what is beside a source stays there.
 func TestHostile(t *testing.T) {
