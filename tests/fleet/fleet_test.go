@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -149,6 +148,9 @@ type site struct {
 	controller *process
 	workers    []*process
 	url        string // of the server's share
+	token      string // URL with an invitation and the server's key
+	lines      map[string]*line
+	full       string // a folder of a worker on a disk that can be filled
 	queue      fleet.Queue
 	member     []string // flags by which members find it
 	// Of a queue in the controller:
@@ -204,13 +206,18 @@ func newServer(t *testing.T) *site {
 	require.NoError(t, os.WriteFile(config, []byte(fmt.Sprintf("shares: {files: {dir: %q, privileged: true}}\n", target)), 0o600))
 	s.server = s.run(program, "server", "serve", "--listen", listen, "--config", config, "--invite")
 	s.url = "fxfer://" + listen + "/files"
-	token := "fxfer://" + s.server.says("fxfer://")
-	ls := exec.Command(program, "ls", token)
-	ls.Env = append(os.Environ(), "FXFER_HOME="+filepath.Join(s.dir, "member"))
-	out, err := ls.CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	s.token = "fxfer://" + s.server.says("fxfer://")
+	s.enroll(s.token)
 	s.server.args = s.server.args[:len(s.server.args)-1] // it invites once
 	return s
+}
+
+// enroll has the workers' key known at a server, and the server's to the workers.
+func (s *site) enroll(url string) {
+	ls := exec.Command(program, "ls", url)
+	ls.Env = append(os.Environ(), "FXFER_HOME="+filepath.Join(s.dir, "member"))
+	out, err := ls.CombinedOutput()
+	require.NoError(s.t, err, "%s", out)
 }
 
 // control starts the controller.
@@ -318,59 +325,6 @@ func agree(t *testing.T, a, b string) {
 	require.Empty(t, string(out))
 }
 
-// TestKills kills workers, controller and server at random moments, and stalls the latter two.
-func TestKills(t *testing.T) {
-	t.Parallel()
-	rng := random(t)
-	s := newSite(t, 3, "20mbit", short)
-	s.endure(rng, []*process{s.controller, s.server})
-}
-
-// endure sends a changing tree by one job after the other, while workers and others are killed, one at a
-// time. Each job ends, no shard is given up, and the target is as one command would have left it. The
-// others are also stopped for a while, as by a line that is cut. Workers are not: their lease is short.
-func (s *site) endure(rng *rand.Rand, others []*process) {
-	s.tree(rng, *files)
-	out := filepath.Join(s.dir, "files", "out")
-	require.NoError(s.t, os.MkdirAll(filepath.Join(out, "extra"), 0o755))
-	require.NoError(s.t, os.WriteFile(filepath.Join(out, "extra", "goes"), nil, 0o600))
-	victims := append(slices.Clone(s.workers), others...)
-	killed := map[string]int{}
-	left, jobs, shards := *kills, 0, 0
-	for jobs < 2 || left > 0 {
-		id := s.submit(s.source()+"/", "/out", fleet.Options{Delete: true, ShardFiles: 50, ShardBytes: 8 << 20})
-		for ; left > 0; left-- {
-			time.Sleep(time.Duration(100+rng.IntN(1500)) * time.Millisecond)
-			if j, _ := s.look(id); j != nil && j.State.Ended() {
-				break
-			}
-			n := rng.IntN(len(victims))
-			v, stall := victims[n], n >= len(s.workers) && rng.IntN(3) == 0
-			if stall {
-				require.NoError(s.t, v.cmd.Process.Signal(syscall.SIGSTOP))
-				time.Sleep(time.Duration(rng.IntN(6000)) * time.Millisecond)
-				require.NoError(s.t, v.cmd.Process.Signal(syscall.SIGCONT))
-			} else {
-				v.kill()
-				time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
-				v.start()
-			}
-			killed[fmt.Sprintf("%s %s, only stalled: %v", filepath.Base(v.program), strings.Join(v.args[:2], " "), stall)]++
-		}
-		j, dead := s.wait(id)
-		require.Equal(s.t, fleet.Done, j.State, j.Reason)
-		require.Empty(s.t, dead)
-		require.Zero(s.t, j.Dead)
-		require.Equal(s.t, j.Shards, j.Done)
-		require.Greater(s.t, j.Shards, *files/60)
-		agree(s.t, s.source(), out)
-		jobs++
-		shards += j.Shards
-		s.change(rng, jobs)
-	}
-	s.t.Logf("%d jobs, %d shards; killed %v", jobs, shards, killed)
-}
-
 // change changes the tree between two jobs: content, times and kinds of entries.
 func (s *site) change(rng *rand.Rand, round int) {
 	for i := range *files {
@@ -419,15 +373,23 @@ type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// hostile connects as a member that does what it likes.
-func (s *site) hostile() jetstream.JetStream {
-	pool := x509.NewCertPool()
-	require.True(s.t, pool.AppendCertsFromPEM([]byte(s.keys.Certificate)))
-	pair, err := nkeys.FromSeed([]byte(s.keys.Seed))
-	require.NoError(s.t, err)
-	public, err := pair.PublicKey()
-	require.NoError(s.t, err)
-	conn, err := nats.Connect("tls://"+s.address, nats.Nkey(public, pair.Sign), nats.Secure(&tls.Config{RootCAs: pool, ServerName: "fxfer-fleet", MinVersion: tls.VersionTLS13}))
+// js connects as a member that does what it likes.
+func (s *site) js() jetstream.JetStream {
+	var conn *nats.Conn
+	var err error
+	switch q := s.queue.(type) {
+	case *fleet.Controlled:
+		pool := x509.NewCertPool()
+		require.True(s.t, pool.AppendCertsFromPEM([]byte(q.Credentials.Certificate)))
+		pair, errKey := nkeys.FromSeed([]byte(q.Credentials.Seed))
+		require.NoError(s.t, errKey)
+		public, errKey := pair.PublicKey()
+		require.NoError(s.t, errKey)
+		conn, err = nats.Connect("tls://"+q.Address, nats.Nkey(public, pair.Sign),
+			nats.Secure(&tls.Config{RootCAs: pool, ServerName: "fxfer-fleet", MinVersion: tls.VersionTLS13}))
+	case *fleet.NATS:
+		conn, err = nats.Connect(strings.Join(q.URLs, ","), nats.UserCredentials(q.Credentials), nats.RootCAs(q.CA), nats.ClientCert(q.Cert, q.Key))
+	}
 	require.NoError(s.t, err)
 	s.t.Cleanup(conn.Close)
 	js, err := jetstream.New(conn)
@@ -440,7 +402,7 @@ func (s *site) hostile() jetstream.JetStream {
 func TestLostTask(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 1, "none", short)
-	js := s.hostile()
+	js := s.js()
 	tasks, err := js.Stream(t.Context(), "fxfer-v1-tasks")
 	require.NoError(t, err)
 	records, err := js.KeyValue(t.Context(), "fxfer-v1-records")
@@ -474,7 +436,7 @@ func TestLostBeforeBegun(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, 0, "none", short)
 	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "file"), []byte("mine"), 0o600))
-	tasks, err := s.hostile().Stream(t.Context(), "fxfer-v1-tasks")
+	tasks, err := s.js().Stream(t.Context(), "fxfer-v1-tasks")
 	require.NoError(t, err)
 	id := s.submit(s.source()+"/", "/out", fleet.Options{})
 	s.controller.says("msg=job id=" + id + " state=listing")
@@ -495,7 +457,7 @@ func TestHostile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.dir, "secret"), []byte("secret"), 0o600))
 	out := filepath.Join(s.dir, "files", "out")
 
-	js := s.hostile()
+	js := s.js()
 	publish := func(subject, text string) {
 		_, err := js.Publish(t.Context(), "fxfer.v1.task."+subject, []byte(text))
 		require.NoError(t, err)

@@ -1,0 +1,258 @@
+//go:build linux
+
+package fleet_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/fleet"
+)
+
+// fault is something that goes wrong for a while.
+type fault struct {
+	name       string
+	kill       bool // a process dies by SIGKILL
+	longest    time.Duration
+	begin, end func()
+}
+
+// killed is the fault that a process dies, and comes back.
+func killed(name string, p *process, longest time.Duration) *fault {
+	return &fault{name: "kill " + name, kill: true, longest: longest, begin: p.kill, end: p.start}
+}
+
+// stalled is the fault that a process stands still.
+func stalled(name string, p *process, longest time.Duration) *fault {
+	signal := func(s syscall.Signal) func() {
+		return func() { require.NoError(p.t, p.cmd.Process.Signal(s)) }
+	}
+	return &fault{name: "stall " + name, longest: longest, begin: signal(syscall.SIGSTOP), end: signal(syscall.SIGCONT)}
+}
+
+// faults are what may go wrong at a site that has a controller, a server and workers.
+func (s *site) faults() (all []*fault) {
+	all = append(all, killed("server", s.server, 2*time.Second), stalled("server", s.server, 6*time.Second),
+		killed("controller", s.controller, 2*time.Second), stalled("controller", s.controller, 6*time.Second))
+	for _, w := range s.workers { // these don't stall: their lease is short, and TestFrozen has one that stalls
+		all = append(all, killed("worker", w, 2*time.Second))
+	}
+	for name, x := range s.lines {
+		all = append(all,
+			&fault{name: "cut " + name, longest: 3 * time.Second, begin: x.sever, end: x.heal},
+			&fault{name: "hold " + name, longest: 3 * time.Second, begin: x.hold, end: x.heal})
+	}
+	if s.full != "" {
+		all = append(all, s.fullDisk())
+	}
+	return all
+}
+
+// fullDisk is the fault that the disk of a worker's own folder is full.
+func (s *site) fullDisk() *fault {
+	ballast := filepath.Join(s.full, "ballast")
+	return &fault{name: "full disk", longest: 5 * time.Second, begin: func() {
+		f, err := os.Create(ballast)
+		require.NoError(s.t, err)
+		_, err = io.Copy(f, zeros{})
+		require.ErrorIs(s.t, err, syscall.ENOSPC)
+		require.NoError(s.t, f.Close())
+	}, end: func() { require.NoError(s.t, os.Remove(ballast)) }}
+}
+
+// smallDisk gives the next worker a folder of its own, on a disk that can be filled.
+func (s *site) smallDisk() (home string) {
+	require.Empty(s.t, s.full)
+	s.full = filepath.Join(s.dir, "full")
+	require.NoError(s.t, os.MkdirAll(s.full, 0o700))
+	require.NoError(s.t, syscall.Mount("tmpfs", s.full, "tmpfs", 0, "size=512k"))
+	s.t.Cleanup(func() { require.NoError(s.t, syscall.Unmount(s.full, syscall.MNT_DETACH)) })
+	require.NoError(s.t, os.CopyFS(s.full, os.DirFS(filepath.Join(s.dir, "member"))))
+	return "full"
+}
+
+// trouble has faults begin and end.
+type trouble struct {
+	rng    *rand.Rand
+	all    []*fault
+	active map[*fault]time.Time // when it ends
+	count  map[string]int
+	kills  int
+}
+
+// step ends what is over. It begins another fault, unless that affects what another one has.
+func (x *trouble) step(conflict func(a, b string) bool) {
+	now := time.Now()
+	for f, until := range x.active {
+		if now.After(until) {
+			f.end()
+			delete(x.active, f)
+		}
+	}
+	f := x.all[x.rng.IntN(len(x.all))]
+	for a := range x.active {
+		if conflict(a.name, f.name) {
+			return
+		}
+	}
+	f.begin()
+	x.active[f] = now.Add(time.Duration(x.rng.Int64N(int64(f.longest))))
+	x.count[f.name]++
+	if f.kill {
+		x.kills++
+	}
+}
+
+// settle ends all faults.
+func (x *trouble) settle() {
+	for f := range x.active {
+		f.end()
+	}
+	clear(x.active)
+}
+
+// sameThing reports whether two faults are about the same process or line: "kill server", "stall server".
+// Several workers may be dead at once.
+func sameThing(a, b string) bool {
+	_, of, _ := strings.Cut(a, " ")
+	_, and, _ := strings.Cut(b, " ")
+	return of == and
+}
+
+// TestKills kills workers, controller and server at random moments, cuts their lines, and fills the disk
+// of a worker.
+func TestKills(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	rng := random(t)
+	s := newSite(t, 0, "", short)
+	s.url = s.throughLine()
+	for i := range 4 {
+		queue := newLine(t, s.address)
+		s.lines[fmt.Sprint("line to queue ", i)] = queue
+		s.member[1] = queue.address()
+		home := "member"
+		if i == 0 {
+			home = s.smallDisk()
+		}
+		s.work(home, "20mbit")
+	}
+	s.endure(rng, s.faults(), func() {})
+}
+
+// TestClusterKills has the queue in three NATS servers, and kills these, too. Two of three may be dead at
+// the same time.
+func TestClusterKills(t *testing.T) {
+	t.Parallel()
+	if os.Geteuid() != 0 {
+		t.Skip("only root can mount a small disk")
+	}
+	rng := random(t)
+	s := newServer(t)
+	c := newCluster(s)
+	s.url = s.throughLine()
+	s.control(append([]string{"--lease", "10s"}, s.member...)...)
+	s.work(s.smallDisk(), "20mbit")
+	for range 3 {
+		s.work("member", "20mbit")
+	}
+	all := s.faults()
+	for i, n := range c.nodes {
+		all = append(all, killed(fmt.Sprint("NATS server ", i), n, 6*time.Second))
+	}
+	s.endure(rng, all, c.whole)
+}
+
+// throughLine returns the URL of the share through a line that can be cut.
+func (s *site) throughLine() string {
+	direct := strings.TrimSuffix(strings.TrimPrefix(s.url, "fxfer://"), "/files")
+	x := newLine(s.t, direct)
+	s.lines = map[string]*line{"line to server": x}
+	s.enroll(strings.Replace(s.token, direct, x.address(), 1))
+	return "fxfer://" + x.address() + "/files"
+}
+
+// endure sends a changing tree by one job after the other while faults come and go, until there were
+// enough kills. Each job ends, no task is given up, and the target is as one command would have left it.
+// whole waits until the queue is well again.
+func (s *site) endure(rng *rand.Rand, all []*fault, whole func()) {
+	s.tree(rng, *files)
+	out := filepath.Join(s.dir, "files", "out")
+	require.NoError(s.t, os.MkdirAll(filepath.Join(out, "extra"), 0o755))
+	require.NoError(s.t, os.WriteFile(filepath.Join(out, "extra", "goes"), nil, 0o600))
+	slices.SortFunc(all, func(a, b *fault) int { return strings.Compare(a.name, b.name) }) // lines come from a map
+	x := &trouble{rng: rng, all: all, active: make(map[*fault]time.Time), count: make(map[string]int)}
+	defer x.settle()
+	jobs, shards := 0, 0
+	for jobs < 2 || x.kills < *kills {
+		whole()
+		began := time.Now()
+		id := s.submit(s.source()+"/", "/out", fleet.Options{Delete: true, ShardFiles: 50, ShardBytes: 8 << 20})
+		for x.kills < *kills {
+			time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond)
+			if j, _ := s.look(id); j != nil && j.State.Ended() {
+				break
+			}
+			x.step(sameThing)
+		}
+		x.settle()
+		j, dead := s.wait(id)
+		require.Equal(s.t, fleet.Done, j.State, j.Reason)
+		require.Empty(s.t, dead)
+		require.Zero(s.t, j.Dead)
+		require.Equal(s.t, j.Shards, j.Done)
+		require.Greater(s.t, j.Shards, *files/60)
+		agree(s.t, s.source(), out)
+		jobs++
+		shards += j.Shards
+		s.t.Logf("job %d: %d shards in %s, %d kills so far", jobs, j.Shards, time.Since(began).Round(time.Second), x.kills)
+		s.change(rng, jobs)
+	}
+	s.t.Logf("%d jobs, %d shards, %d kills: %v", jobs, shards, x.kills, x.count)
+	s.empty()
+}
+
+// empty checks that nothing waits: the controller has removed all tasks, records and lists, and nothing is
+// dead.
+func (s *site) empty() {
+	s.t.Helper()
+	conn, err := fleet.Connect(s.t.Context(), s.queue)
+	require.NoError(s.t, err)
+	defer conn.Close()
+	dead, err := conn.Dead(s.t.Context(), "")
+	require.NoError(s.t, err)
+	require.Empty(s.t, dead)
+	js := s.js()
+	require.Eventually(s.t, func() bool { // the last job has ended, and is cleared soon
+		ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+		defer cancel()
+		left := 0
+		for _, name := range []string{"fxfer-v1-tasks", "KV_fxfer-v1-records"} {
+			stream, err := js.Stream(ctx, name)
+			require.NoError(s.t, err)
+			left += int(stream.CachedInfo().State.Msgs)
+		}
+		lists, err := js.ObjectStore(ctx, "fxfer-v1-lists")
+		require.NoError(s.t, err)
+		names, err := lists.List(ctx)
+		if !errors.Is(err, jetstream.ErrNoObjectsFound) {
+			require.NoError(s.t, err)
+		}
+		return left+len(names) == 0
+	}, longest, 100*time.Millisecond)
+}
