@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -16,11 +17,53 @@ const (
 	right = 1
 )
 
-// The devices of a host. A host in the middle has both: the near one is to its left.
-const (
-	nearDevice = "wan0"
-	farDevice  = "wan1"
-)
+// wiring says which hosts each leg joins: its left end and its right one. Together they are a tree.
+type wiring [][2]int
+
+// chain joins hosts in a row, from left to right.
+func chain(legs int) (w wiring) {
+	for i := range legs {
+		w = append(w, [2]int{i, i + 1})
+	}
+	return w
+}
+
+// star joins each of the first n hosts with the next one, and that one with the last.
+func star(n int) (w wiring) {
+	for i := range n {
+		w = append(w, [2]int{i, n})
+	}
+	return append(w, [2]int{n, n + 1})
+}
+
+// end returns the end of a leg at which a host is, and -1 if it is at none.
+func (w wiring) end(leg, host int) int { return slices.Index(w[leg][:], host) }
+
+// device names the device of a host on one of its legs. They are counted in the order of the legs.
+func (w wiring) device(host, leg int) string {
+	n := 0
+	for i := range leg {
+		if w.end(i, host) >= 0 {
+			n++
+		}
+	}
+	return fmt.Sprint("wan", n)
+}
+
+// toward returns the leg of a host over which it reaches a leg, or -1 if there is none but the leg
+// without.
+func (w wiring) toward(host, to, without int) int {
+	for i := range w {
+		end := w.end(i, host)
+		if end < 0 || i == without {
+			continue
+		}
+		if i == to || w.toward(w[i][1-end], to, i) >= 0 {
+			return i
+		}
+	}
+	return -1
+}
 
 // address returns the address of an end of leg i.
 func address(i, end int) (addr, addr6 netip.Prefix) {
@@ -28,35 +71,35 @@ func address(i, end int) (addr, addr6 netip.Prefix) {
 		netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 0x77, 7: byte(i), 15: byte(1 + end)}), 64)
 }
 
-// setUp sets the routes and the windows of host i of a chain.
-func (h *Host) setUp(legs []Leg, i int) error {
+// setUp sets the routes and the windows of host i.
+func (h *Host) setUp(legs []Leg, w wiring, i int) error {
 	err := h.Do(func() error {
 		n, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
 		defer n.Close()
+		own := 0
 		for to := range legs {
-			over, device, gateway := i, farDevice, right // its leg towards the other one
-			if to < i {
-				over, gateway = i-1, left
-			}
-			if i == 0 || to < i {
-				device = nearDevice
-			}
-			if err := addRoute(n, legs[over], device, over, to, gateway); err != nil {
+			over := w.toward(i, to, -1)
+			end := w.end(over, i)
+			if err := addRoute(n, legs[over], w.device(i, over), over, to, 1-end); err != nil {
 				return fmt.Errorf("add a route to leg %d: %w", to+1, err)
 			}
-		}
-		if i > 0 && i < len(legs) {
-			if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
-				return err
+			if over != to {
+				continue
+			}
+			own++
+			if end == right && legs[to].Window > 0 {
+				// The kernel gives half of the buffer to payload.
+				buffer := 2 * legs[to].Window
+				if err := os.WriteFile("/proc/sys/net/ipv4/tcp_rmem", fmt.Appendf(nil, "4096 %d %d", min(131072, buffer), buffer), 0); err != nil {
+					return err
+				}
 			}
 		}
-		if i > 0 && legs[i-1].Window > 0 {
-			// The kernel gives half of the buffer to payload.
-			buffer := 2 * legs[i-1].Window
-			return os.WriteFile("/proc/sys/net/ipv4/tcp_rmem", fmt.Appendf(nil, "4096 %d %d", min(131072, buffer), buffer), 0)
+		if own > 1 {
+			return os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0)
 		}
 		return nil
 	})

@@ -134,7 +134,7 @@ func (c *Control) Close() error { return c.listener.Close() }
 // namespace, and a command in the lab may want to change the link.
 func (c *Control) listenIn(l *Lab) ([]*net.UnixListener, error) {
 	listeners := []*net.UnixListener{c.listener}
-	for _, h := range l.hosts() {
+	for _, h := range l.hosts {
 		err := h.Do(func() error {
 			ln, err := net.ListenUnix("unix", c.addr)
 			if err == nil {

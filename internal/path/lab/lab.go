@@ -63,7 +63,7 @@ type Link struct {
 }
 
 // MaxLegs is the largest number of legs that a lab can have.
-const MaxLegs = 8
+const MaxLegs = 9
 
 // Leg is a link of a chain, and the windows of the hosts at its ends. Zero windows are those of
 // the kernel.

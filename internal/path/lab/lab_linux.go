@@ -13,6 +13,9 @@ import (
 type Lab struct {
 	Left, Right *Host
 	Middle      []*Host // between them, from left to right; none if there is one leg
+	Leaves      []*Host // the left hosts of a star, with Left as the first; none of a chain
+
+	hosts []*Host // all of them
 
 	mu       sync.Mutex // guards the fields below and serializes requests to the box
 	box      *box
@@ -33,6 +36,29 @@ func Start(l Link) (*Lab, error) { return StartChain([]Leg{{Link: l}}) }
 // StartChain is like Start for several links in a row, from left to right, with hosts in the
 // middle. Those forward packets of IPv4, so all hosts reach each other.
 func StartChain(legs []Leg) (*Lab, error) {
+	lab, err := startWired(legs, chain(len(legs)))
+	if err == nil {
+		hosts := lab.hosts
+		lab.Left, lab.Middle, lab.Right = hosts[0], hosts[1:len(legs)], hosts[len(legs)]
+	}
+	return lab, err
+}
+
+// StartStar is like StartChain for several hosts on the left that share a line: each has a leg of its
+// own to a host in the middle, and the trunk joins that one and the right host. The trunk is the last
+// leg in LegCounters.
+func StartStar(legs []Leg, trunk Leg) (*Lab, error) {
+	n := len(legs)
+	lab, err := startWired(append(slices.Clone(legs), trunk), star(n))
+	if err == nil {
+		hosts := lab.hosts
+		lab.Left, lab.Leaves, lab.Middle, lab.Right = hosts[0], hosts[:n], hosts[n:n+1], hosts[n+1]
+	}
+	return lab, err
+}
+
+// startWired starts a lab whose legs join hosts as w says.
+func startWired(legs []Leg, w wiring) (*Lab, error) {
 	if len(legs) == 0 || len(legs) > MaxLegs {
 		return nil, fmt.Errorf("lab: %d legs are not between 1 and %d", len(legs), MaxLegs)
 	}
@@ -46,14 +72,14 @@ func StartChain(legs []Leg) (*Lab, error) {
 		lab.links = append(lab.links, there, back)
 	}
 	lab.counters = make([]Counters, len(lab.links))
-	if err := lab.start(legs); err != nil {
+	if err := lab.start(legs, w); err != nil {
 		return nil, fmt.Errorf("start the lab: %w", err)
 	}
 	return lab, nil
 }
 
-func (l *Lab) start(legs []Leg) (err error) {
-	hosts := make([]*Host, len(legs)+1)
+func (l *Lab) start(legs []Leg, w wiring) (err error) {
+	hosts := make([]*Host, len(legs)+1) // of a tree
 	tuns := make([]*os.File, 0, 2*len(legs))
 	defer func() {
 		for _, tun := range tuns {
@@ -75,12 +101,8 @@ func (l *Lab) start(legs []Leg) (err error) {
 	}
 	for i := range legs {
 		for _, end := range []int{left, right} {
-			device := farDevice
-			if i == 0 || end == right {
-				device = nearDevice
-			}
 			addr, addr6 := address(i, end)
-			tun, err := hosts[i+end].join(device, l.links[2*i].MTU, addr, addr6)
+			tun, err := hosts[w[i][end]].join(w.device(w[i][end], i), l.links[2*i].MTU, addr, addr6)
 			if err != nil {
 				return err
 			}
@@ -88,19 +110,16 @@ func (l *Lab) start(legs []Leg) (err error) {
 		}
 	}
 	for i, h := range hosts {
-		if err := h.setUp(legs, i); err != nil {
+		if err := h.setUp(legs, w, i); err != nil {
 			return err
 		}
 	}
 	if l.box, err = startBox(l.links, tuns); err != nil {
 		return err
 	}
-	l.Left, l.Middle, l.Right = hosts[0], hosts[1:len(legs)], hosts[len(legs)]
+	l.hosts = hosts
 	return nil
 }
-
-// hosts returns all hosts, from left to right.
-func (l *Lab) hosts() []*Host { return slices.Concat([]*Host{l.Left}, l.Middle, []*Host{l.Right}) }
 
 func (l *Lab) environ() []string {
 	env := []string{"FXFER_LAB_LEFT=" + l.Left.addr.String(), "FXFER_LAB_RIGHT=" + l.Right.addr.String()}
@@ -190,7 +209,7 @@ func (l *Lab) Close() error {
 		err := l.countLocked()
 		l.closed = true
 		l.closeErr = errors.Join(err, l.box.close(slices.Collect(maps.Keys(l.cmds))))
-		for _, h := range l.hosts() {
+		for _, h := range l.hosts {
 			l.closeErr = errors.Join(l.closeErr, h.close())
 		}
 	}

@@ -495,7 +495,7 @@ func TestNothingIsLeftAfterFailure(t *testing.T) {
 	h, err := newHost(&Lab{})
 	require.NoError(t, err)
 	addr, addr6 := address(0, left)
-	_, err = h.join(nearDevice, 10, addr, addr6) // the kernel refuses the MTU
+	_, err = h.join("wan0", 10, addr, addr6) // the kernel refuses the MTU
 	require.ErrorContains(t, err, "MTU")
 	require.NoError(t, h.close())
 	_, err = startBox(make([]Link, 2), []*os.File{os.Stdin, os.Stdin}) // no TUN devices

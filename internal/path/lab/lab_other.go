@@ -17,6 +17,7 @@ var errSystem = fmt.Errorf("%w: it needs Linux, this is %s", ErrUnsupported, run
 type Lab struct {
 	Left, Right *Host
 	Middle      []*Host
+	Leaves      []*Host
 }
 
 // Start fails with an error that matches ErrUnsupported.
@@ -24,6 +25,9 @@ func Start(Link) (*Lab, error) { return nil, errSystem }
 
 // StartChain fails with an error that matches ErrUnsupported.
 func StartChain([]Leg) (*Lab, error) { return nil, errSystem }
+
+// StartStar fails with an error that matches ErrUnsupported.
+func StartStar([]Leg, Leg) (*Lab, error) { return nil, errSystem }
 
 // Elevate fails with an error that matches ErrUnsupported.
 func Elevate() (code int, ran bool, err error) { return 0, false, errSystem }
