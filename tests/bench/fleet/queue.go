@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nkeys"
+
+	"github.com/fxfer/fxfer/internal/fleet"
+)
+
+// crowd is how many members ask at once where the queue is to be busy.
+const crowd = 16
+
+// listed is how many paths the list of a shard has at most (internal/fleet/list.go).
+const listed = 20_000
+
+// queue is the controller's JetStream as a member sees it. docs/fleet.md has the names.
+type queue struct {
+	conn    *nats.Conn
+	js      jetstream.JetStream
+	tasks   jetstream.Consumer
+	jobs    jetstream.KeyValue
+	records jetstream.KeyValue
+	lists   jetstream.ObjectStore
+}
+
+// openQueue connects as a member. The caller closes the connection.
+func openQueue(ctx context.Context, s *site) (q *queue, err error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(s.keys.Certificate)) {
+		return nil, errors.New("the credentials have no certificate")
+	}
+	pair, err := nkeys.FromSeed([]byte(s.keys.Seed))
+	if err != nil {
+		return nil, err
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	q = &queue{}
+	q.conn, err = nats.Connect("tls://"+s.address, nats.Nkey(public, pair.Sign),
+		nats.Secure(&tls.Config{RootCAs: pool, ServerName: "fxfer-fleet", MinVersion: tls.VersionTLS13}))
+	if err != nil {
+		return nil, err
+	}
+	q.js, err = jetstream.New(q.conn)
+	if err == nil {
+		q.tasks, err = q.js.Consumer(ctx, "fxfer-v1-tasks", "workers")
+	}
+	if err == nil {
+		q.jobs, err = q.js.KeyValue(ctx, "fxfer-v1-jobs")
+	}
+	if err == nil {
+		q.records, err = q.js.KeyValue(ctx, "fxfer-v1-records")
+	}
+	if err == nil {
+		q.lists, err = q.js.ObjectStore(ctx, "fxfer-v1-lists")
+	}
+	if err != nil {
+		q.conn.Close()
+	}
+	return q, err
+}
+
+// each calls f n times, several times at once, and returns the seconds that one takes: if they come one
+// by one, until its end, otherwise until the next one's end.
+func each(n, atOnce int, f func(i int) error) (float64, error) {
+	var next atomic.Int64
+	var group sync.WaitGroup
+	failed := make(chan error, atOnce)
+	began := time.Now()
+	for range atOnce {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				if err := f(i); err != nil {
+					failed <- err
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	took := time.Since(began).Seconds() / float64(n)
+	select {
+	case err := <-failed:
+		return 0, err
+	default:
+		return took, nil
+	}
+}
+
+func key(job string, i int) string { return fmt.Sprintf("%s.1-1.%d", job, i) }
+
+// record is what a worker writes about a task.
+func record(o fleet.Outcome, i int) []byte {
+	text, _ := json.Marshal(&fleet.Record{Version: fleet.Version, Outcome: o, Worker: "node-17-31337", Message: uint64(i + 1), Attempt: 1, At: time.Now().UTC(), Bytes: 32e9}) // never fails
+	return text
+}
+
+// putJob writes the record of a job whose shards are being sent.
+func (q *queue) putJob(ctx context.Context, id string, state fleet.State, shards int) error {
+	text, err := json.Marshal(&fleet.Job{Version: fleet.Version, ID: id, Source: "/data/", URL: "fxfer://nas/files/data", Submitted: time.Now().UTC(), State: state, List: "1-1", Shards: shards})
+	if err == nil {
+		_, err = q.jobs.Put(ctx, id, text)
+	}
+	return err
+}
+
+// add does what the worker that lists does for a shard.
+func (q *queue) add(ctx context.Context, job string, i int, list []byte) error {
+	if _, err := q.lists.PutBytes(ctx, key(job, i), list); err != nil {
+		return err
+	}
+	text, err := json.Marshal(&fleet.Task{Version: fleet.Version, Job: job, Kind: fleet.Send, List: "1-1", Number: i})
+	if err == nil {
+		_, err = q.js.Publish(ctx, "fxfer.v1.task."+key(job, i), text, jetstream.WithMsgID(key(job, i)))
+	}
+	return err
+}
+
+// begin does what a worker does until it sends a shard. It returns the task's key.
+func (q *queue) begin(ctx context.Context, i int) (m jetstream.Msg, key string, err error) {
+	batch, err := q.tasks.Fetch(1, jetstream.FetchMaxWait(5*time.Second))
+	if err != nil {
+		return nil, "", err
+	}
+	if m = <-batch.Messages(); m == nil {
+		return nil, "", errors.Join(errors.New("no task"), batch.Error())
+	}
+	key = strings.TrimPrefix(m.Subject(), "fxfer.v1.task.")
+	job, _, _ := strings.Cut(key, ".")
+	if _, err := q.jobs.Get(ctx, job); err != nil {
+		return nil, "", err
+	}
+	if _, err := q.records.Get(ctx, key); !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, "", fmt.Errorf("the record of a new task: %w", err)
+	}
+	if _, err := q.records.Create(ctx, key, record(fleet.Running, i)); err != nil {
+		return nil, "", err
+	}
+	object, err := q.lists.Get(ctx, key)
+	if err == nil {
+		_, err = io.Copy(io.Discard, object)
+		err = errors.Join(err, object.Close())
+	}
+	return m, key, err
+}
+
+// renew does what a worker does five times in each lease.
+func (q *queue) renew(ctx context.Context, key string, o fleet.Outcome, i int) error {
+	entry, err := q.records.Get(ctx, key)
+	if err == nil {
+		_, err = q.records.Update(ctx, key, record(o, i), entry.Revision())
+	}
+	return err
+}
+
+// measure measures the queue and the controller. The site has no workers.
+func (q *queue) measure(ctx context.Context, s *site, n int, t *times) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute) // without a deadline, each request has one of 5 s
+	defer cancel()
+	list := make([]byte, 0, listed*50)
+	for i := range listed {
+		list = fmt.Appendf(list, "some/folder/of/a/project/d%04d/file-%06d.dat\x00", i/perFolder, i)
+	}
+	const job = "20260101-000000-aaaaaa"
+	if err := q.putJob(ctx, job, fleet.Done, 0); err != nil { // so its records make no work
+		return err
+	}
+	lists := max(20, n/20) // large ones
+	if t.AddAlone, err = each(lists, 1, func(i int) error { return q.add(ctx, job, i, list) }); err != nil {
+		return fmt.Errorf("add shards: %w", err)
+	}
+	short := []byte("one/path\x00")
+	if t.Publish, err = each(n, crowd, func(i int) error { return q.add(ctx, job, lists+i, short) }); err != nil {
+		return fmt.Errorf("add short shards: %w", err)
+	}
+	held, keys := make([]jetstream.Msg, lists+n), make([]string, lists+n)
+	begin := func(from int) func(i int) error {
+		return func(i int) (err error) {
+			held[from+i], keys[from+i], err = q.begin(ctx, i)
+			return err
+		}
+	}
+	if t.BeginAlone, err = each(lists, 1, begin(0)); err != nil {
+		return fmt.Errorf("begin tasks: %w", err)
+	}
+	if t.Begin, err = each(n, crowd, begin(lists)); err != nil {
+		return fmt.Errorf("begin tasks: %w", err)
+	}
+	renew := func(i int) error {
+		return errors.Join(q.renew(ctx, keys[i], fleet.Running, i), held[i].InProgress())
+	}
+	if t.Renew, err = each(n, crowd, renew); err != nil {
+		return fmt.Errorf("renew leases: %w", err)
+	}
+	end := func(i int) error {
+		if err := q.renew(ctx, keys[i], fleet.Ready, i); err != nil {
+			return err
+		}
+		return held[i].DoubleAck(ctx)
+	}
+	if t.EndAlone, err = each(lists, 1, end); err != nil {
+		return fmt.Errorf("end tasks: %w", err)
+	}
+	if t.End, err = each(n, crowd, func(i int) error { return end(lists + i) }); err != nil {
+		return fmt.Errorf("end tasks: %w", err)
+	}
+	return q.measureController(ctx, s, n, t)
+}
+
+// measureController has shards end as fast as they can, and waits until the controller has counted them.
+// Then the job ends, and the controller removes their lists.
+func (q *queue) measureController(ctx context.Context, s *site, n int, t *times) error {
+	const job = "20260101-000001-bbbbbb"
+	lists := max(100, n/10)
+	for i := range lists {
+		if _, err := q.lists.PutBytes(ctx, key(job, i), []byte("one/path\x00")); err != nil {
+			return err
+		}
+	}
+	if err := q.putJob(ctx, job, fleet.Sending, n); err != nil {
+		return err
+	}
+	before, err := resident(s.controller.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	wrote, err := each(n, crowd, func(i int) error {
+		_, err := q.records.Put(ctx, key(job, i), record(fleet.Ready, i))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("end shards: %w", err)
+	}
+	if err := q.await(ctx, job, func(j *fleet.Job) bool { return j.State == fleet.Finishing }); err != nil {
+		return err
+	}
+	t.Controller, t.RecordPut = time.Since(began).Seconds()/float64(n), wrote
+	after, err := resident(s.controller.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	t.MemoryBase, t.MemoryPerShard = float64(before), max(0, float64(after-before)/float64(n))
+	began = time.Now()
+	if err := q.putJob(ctx, job, fleet.Done, n); err != nil {
+		return err
+	}
+	for {
+		all, err := q.lists.List(ctx)
+		if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
+			return err
+		}
+		left := 0
+		for _, l := range all {
+			if strings.HasPrefix(l.Name, job+".") {
+				left++
+			}
+		}
+		if left == 0 {
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	t.Clear = time.Since(began).Seconds() / float64(lists)
+	return nil
+}
+
+// await waits until a job's record is as wanted.
+func (q *queue) await(ctx context.Context, job string, wanted func(*fleet.Job) bool) error {
+	for {
+		entry, err := q.jobs.Get(ctx, job)
+		if err != nil {
+			return err
+		}
+		var j fleet.Job
+		if err := json.Unmarshal(entry.Value(), &j); err != nil {
+			return err
+		}
+		if wanted(&j) {
+			return nil
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
