@@ -131,7 +131,7 @@ func setUpHosts(l *lab.Lab, h setup) (undo func() error, err error) {
 			return nil, errors.Join(err, all.Undo())
 		}
 	}
-	for _, side := range slices.Concat([]*lab.Host{l.Left, l.Right}, l.Middle) {
+	for _, side := range slices.Concat([]*lab.Host{l.Left, l.Right}, l.Middle, l.Leaves) {
 		err := side.Do(func() error {
 			for _, s := range host {
 				if err := hosts.SetSysctl(s.Name, s.Value); err != nil {

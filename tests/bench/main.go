@@ -4,11 +4,12 @@
 //
 // The grids neighbours and window show what somebody who sends does to others on the line. They take
 // hours and run only when they are named. They write neighbours.md and window.md. The grids deadline,
-// budget and branch run only when they are named, too. They write deadline.md, host.md and branch.md.
+// budget, branch and fleet run only when they are named, too. They write deadline.md, host.md, branch.md
+// and fleet-line.md.
 //
 //	go run ./tests/bench [-grid seeds|rtt|loss|short|narrow|host|trees|transports] [-rows REGEXP] [-reps N] [-privileged=false] [-quick]
 //	go run ./tests/bench -grid neighbours|window|window-alone|window-beside|window-low|window-troubles|window-rate [-rows REGEXP] [-reps N] [-seconds N] [-before PROGRAM] [-quick]
-//	go run ./tests/bench -grid deadline|budget|branch [-reps N] [-quick]
+//	go run ./tests/bench -grid deadline|budget|branch|fleet [-reps N] [-quick]
 package main
 
 import (
@@ -35,7 +36,7 @@ func main() {
 }
 
 func benchmark() (err error) {
-	alone := []string{deadlineGrid, budgetGrid, branchGrid}
+	alone := []string{deadlineGrid, budgetGrid, branchGrid, fleetGrid}
 	var names []string
 	for _, g := range grids {
 		names = append(names, g.name)
@@ -97,6 +98,8 @@ func benchmark() (err error) {
 			return b.writeBudget(ctx, evidence)
 		case branchGrid:
 			return b.writeBranch(ctx, pattern, evidence)
+		case fleetGrid:
+			return b.writeFleet(ctx, pattern, evidence)
 		}
 		return b.writeDeadlines(ctx, max(1, *reps), evidence)
 	}

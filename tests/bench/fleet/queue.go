@@ -133,12 +133,14 @@ func (q *queue) add(ctx context.Context, job string, i int, list []byte) error {
 
 // begin does what a worker does until it sends a shard. It returns the task's key.
 func (q *queue) begin(ctx context.Context, i int) (m jetstream.Msg, key string, err error) {
-	batch, err := q.tasks.Fetch(1, jetstream.FetchMaxWait(5*time.Second))
-	if err != nil {
-		return nil, "", err
-	}
-	if m = <-batch.Messages(); m == nil {
-		return nil, "", errors.Join(errors.New("no task"), batch.Error())
+	for m == nil { // a busy disk may take longer than a request does
+		batch, err := q.tasks.Fetch(1, jetstream.FetchMaxWait(5*time.Second))
+		if err != nil {
+			return nil, "", err
+		}
+		if m = <-batch.Messages(); m == nil && ctx.Err() != nil {
+			return nil, "", errors.Join(context.Cause(ctx), batch.Error())
+		}
 	}
 	key = strings.TrimPrefix(m.Subject(), "fxfer.v1.task.")
 	job, _, _ := strings.Cut(key, ".")
@@ -180,46 +182,59 @@ func (q *queue) measure(ctx context.Context, s *site, n int, t *times) (err erro
 	if err := q.putJob(ctx, job, fleet.Done, 0); err != nil { // so its records make no work
 		return err
 	}
-	lists := max(20, n/20) // large ones
-	if t.AddAlone, err = each(lists, 1, func(i int) error { return q.add(ctx, job, i, list) }); err != nil {
-		return fmt.Errorf("add shards: %w", err)
-	}
-	short := []byte("one/path\x00")
-	if t.Publish, err = each(n, crowd, func(i int) error { return q.add(ctx, job, lists+i, short) }); err != nil {
-		return fmt.Errorf("add short shards: %w", err)
-	}
-	held, keys := make([]jetstream.Msg, lists+n), make([]string, lists+n)
-	begin := func(from int) func(i int) error {
-		return func(i int) (err error) {
-			held[from+i], keys[from+i], err = q.begin(ctx, i)
+	long, short := tasksAt{atOnce: 1, list: list}, tasksAt{atOnce: crowd, list: []byte("one/path\x00")}
+	for from := 0; from < n; from += round { // before the lease of a task ends
+		if err := q.round(ctx, job, from, round, &short); err != nil {
+			return err
+		}
+		if err := q.round(ctx, job, n+from, round/20, &long); err != nil {
 			return err
 		}
 	}
-	if t.BeginAlone, err = each(lists, 1, begin(0)); err != nil {
-		return fmt.Errorf("begin tasks: %w", err)
-	}
-	if t.Begin, err = each(n, crowd, begin(lists)); err != nil {
-		return fmt.Errorf("begin tasks: %w", err)
-	}
-	renew := func(i int) error {
-		return errors.Join(q.renew(ctx, keys[i], fleet.Running, i), held[i].InProgress())
-	}
-	if t.Renew, err = each(n, crowd, renew); err != nil {
-		return fmt.Errorf("renew leases: %w", err)
-	}
-	end := func(i int) error {
-		if err := q.renew(ctx, keys[i], fleet.Ready, i); err != nil {
-			return err
-		}
-		return held[i].DoubleAck(ctx)
-	}
-	if t.EndAlone, err = each(lists, 1, end); err != nil {
-		return fmt.Errorf("end tasks: %w", err)
-	}
-	if t.End, err = each(n, crowd, func(i int) error { return end(lists + i) }); err != nil {
-		return fmt.Errorf("end tasks: %w", err)
-	}
+	t.AddAlone, t.BeginAlone, t.EndAlone = long.add/long.n, long.begin/long.n, long.end/long.n
+	t.Publish, t.Begin, t.Renew, t.End = short.add/short.n, short.begin/short.n, short.renew/short.n, short.end/short.n
 	return q.measureController(ctx, s, n, t)
+}
+
+// round is how many tasks are under way at once.
+const round = 200
+
+// tasksAt are tasks that members do at the queue, so many at once, and the seconds of all.
+type tasksAt struct {
+	atOnce                 int
+	list                   []byte
+	n                      float64
+	add, begin, renew, end float64
+}
+
+// round adds tasks, begins them, renews their leases and ends them.
+func (q *queue) round(ctx context.Context, job string, from, n int, x *tasksAt) error {
+	held, keys := make([]jetstream.Msg, n), make([]string, n)
+	for _, step := range []struct {
+		name  string
+		spent *float64
+		do    func(i int) error
+	}{
+		{"add", &x.add, func(i int) error { return q.add(ctx, job, from+i, x.list) }},
+		{"begin", &x.begin, func(i int) (err error) {
+			held[i], keys[i], err = q.begin(ctx, i)
+			return err
+		}},
+		{"renew", &x.renew, func(i int) error {
+			return errors.Join(q.renew(ctx, keys[i], fleet.Running, i), held[i].InProgress())
+		}},
+		{"end", &x.end, func(i int) error {
+			return errors.Join(q.renew(ctx, keys[i], fleet.Ready, i), held[i].DoubleAck(ctx))
+		}},
+	} {
+		took, err := each(n, x.atOnce, step.do)
+		if err != nil {
+			return fmt.Errorf("%s tasks: %w", step.name, err)
+		}
+		*step.spent += took * float64(n)
+	}
+	x.n += float64(n)
+	return nil
 }
 
 // measureController has shards end as fast as they can, and waits until the controller has counted them.

@@ -170,6 +170,6 @@ type sizes struct {
 }
 
 var (
-	full  = sizes{queue: 4000, files: 20_000, shards: 100, listed: 400_000, larges: 4, large: 1 << 30, check: []int{20_000, 200_000}, reps: 1}
-	quick = sizes{queue: 300, files: 4000, shards: 20, listed: 20_000, larges: 2, large: 64 << 20, check: []int{4000}, reps: 1}
+	full  = sizes{queue: 3000, files: 20_000, shards: 100, listed: 400_000, larges: 4, large: 1 << 30, check: []int{20_000, 200_000}, reps: 1}
+	quick = sizes{queue: 200, files: 4000, shards: 20, listed: 20_000, larges: 2, large: 64 << 20, check: []int{4000}, reps: 1}
 )
