@@ -59,7 +59,7 @@ func TestListLacks(t *testing.T) {
 	} {
 		var sees []string
 		s := folder.Client(Request{Share: "data", Client: c.client, Rights: c.right, Intent: wire.List})
-		err := s.List(t.Context(), c.path, func(m disk.Meta) error {
+		_, err := s.List(t.Context(), c.path, func(m disk.Meta) error {
 			sees = append(sees, m.Path)
 			return nil
 		})

@@ -198,41 +198,64 @@ func (s *Scope) StatTarget(p string) (disk.Meta, error) {
 	return s.tree.StatTarget(p)
 }
 
+// Omitted are entries that a list lacks, because no client could use their names.
+type Omitted struct {
+	Count int
+	First error // names the first, and says what is wrong with it; nil for none
+}
+
+// Add counts an entry. why names it.
+func (o *Omitted) Add(why error) {
+	if o.Count++; o.First == nil {
+		o.First = why
+	}
+}
+
 // List visits the entries in a folder. A client without the right to see them sees its own: where
 // it owns the series, snapshots and links; elsewhere, the series that it owns. Outside of its series
 // it can't tell a path that does not exist from one that holds nothing for it. After a listing that
-// lacks an entry, because that cannot be described, List fails.
-func (s *Scope) List(ctx context.Context, p string, visit func(disk.Meta) error) error {
+// lacks an entry, because that cannot be described, List fails. It does not fail for entries whose
+// paths disk.CheckPath rejects, or for which visit returns disk.ErrPath: these are in left.
+func (s *Scope) List(ctx context.Context, p string, visit func(disk.Meta) error) (left Omitted, err error) {
 	if err := s.check(Names, p); err != nil {
 		if !s.rights.Has(identity.Append) || s.effects&Names == 0 {
-			return err
+			return left, err
 		}
 		return s.listOwn(ctx, p, visit)
 	}
 	hidden, err := s.hidden(p)
 	if err != nil {
-		return err
+		return left, err
 	}
-	lacks, err := s.list(ctx, p, hidden, visit)
-	return cmp.Or(err, lacks)
+	left, lacks, err := s.list(ctx, p, hidden, visit)
+	return left, cmp.Or(err, lacks)
 }
 
 // list visits what is not hidden. lacks says why the first of the entries that it lacks cannot be
 // described.
 func (s *Scope) list(
 	ctx context.Context, p string, hidden func(entry string) bool, visit func(disk.Meta) error,
-) (lacks, err error) {
+) (left Omitted, lacks, err error) {
 	err = s.tree.List(ctx, p, func(m disk.Meta) error {
 		if hidden(path.Join(p, m.Path)) {
 			return nil
 		}
-		return visit(m)
+		err := visit(m)
+		if errors.Is(err, disk.ErrPath) {
+			left.Add(err)
+			return nil
+		}
+		return err
 	}, func(name string, err error) {
-		if lacks == nil && !hidden(path.Join(p, name)) {
+		switch {
+		case hidden(path.Join(p, name)):
+		case errors.Is(err, disk.ErrPath):
+			left.Add(err)
+		case lacks == nil:
 			lacks = err
 		}
 	})
-	return lacks, err
+	return left, lacks, err
 }
 
 // hidden returns which entries a client that may see names at p may still not see: in a series that
@@ -255,23 +278,23 @@ func (s *Scope) hidden(p string) (is func(entry string) bool, err error) {
 }
 
 // listOwn lists what this client owns. It finds nothing rather than say why a folder cannot be read.
-func (s *Scope) listOwn(ctx context.Context, p string, visit func(disk.Meta) error) error {
+func (s *Scope) listOwn(ctx context.Context, p string, visit func(disk.Meta) error) (left Omitted, err error) {
 	if err := disk.CheckPath(p); err != nil {
-		return err
+		return left, err
 	}
 	var stop error
 	notOwn := func(entry string) bool {
 		w, err := s.folderPlace(entry)
 		return err != nil || !w.owns(entry)
 	}
-	lacks, err := s.list(ctx, p, notOwn, func(m disk.Meta) error {
+	left, lacks, err := s.list(ctx, p, notOwn, func(m disk.Meta) error {
 		stop = visit(m)
 		return stop
 	})
 	if stop != nil || ctx.Err() != nil {
-		return err
+		return left, err
 	}
-	return lacks
+	return left, lacks
 }
 
 // Walk visits the entry at p and everything below it that the client may see. In snapshots, files

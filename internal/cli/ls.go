@@ -48,6 +48,7 @@ can also be host:path, for a host where no server runs: see "fxfer send --help".
 				if err := option.CheckPin(opt.Pin, u); err != nil {
 					return err
 				}
+				opt.Notice = func(text string) { fmt.Fprintf(c.ErrOrStderr(), "fxfer: %s\n", term.OneLine(text)) }
 				entries, err := list(c.Context(), opt, do)
 				if asJSON {
 					printEntriesJSON(c.OutOrStdout(), entries)

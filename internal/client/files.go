@@ -76,11 +76,14 @@ func (f *Files) List(p string, recursive bool) ([]Entry, error) {
 	var unread error
 	add := f.collect(&all)
 	_, err := f.one(&wire.Operation{Do: wire.OpList, Paths: []string{p}, Recursive: recursive}, func(m wire.Message) error {
-		if bad, ok := m.(*wire.EntryFailed); ok {
+		switch m := m.(type) {
+		case *wire.EntryFailed:
 			if unread == nil {
-				unread = f.described(&wire.Error{Code: bad.Code, Text: bad.Text, Remote: true})
+				unread = f.described(&wire.Error{Code: m.Code, Text: m.Text, Remote: true})
 			}
 			return nil
+		case *wire.Warning:
+			f.x.client.noticeUnnamed(m)
 		}
 		return add(m)
 	})

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -26,9 +27,21 @@ type Entry struct {
 // List returns the contents of a folder in a share, or one file, or the shares if u names none. With
 // an error it returns what it knows of them.
 func (c *Client) List(ctx context.Context, u session.URL) ([]Entry, error) {
-	l := listing{hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}}
+	l := listing{hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}, incomplete: c.noticeUnnamed}
 	err := l.run(ctx, c, u)
 	return l.entries, describe(ctx, err, serverOf(u))
+}
+
+// noticeUnnamed tells the user how many entries a list lacks.
+func (c *Client) noticeUnnamed(m *wire.Warning) {
+	if m.What != session.UnnamedEntry {
+		return
+	}
+	what := "1 entry is not listed"
+	if m.Count != 1 {
+		what = fmt.Sprintf("%d entries are not listed, the first of them", m.Count)
+	}
+	c.notice("%s: %s", what, wire.Printable(m.Text))
 }
 
 const (

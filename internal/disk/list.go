@@ -7,8 +7,9 @@ import (
 )
 
 // List visits the entry at path or, if that is a folder, the entries in it, sorted by name. It does
-// not descend. It leaves out entries of kinds that it does not know. Each other entry that it cannot
-// describe goes to failed, with its name: whoever compares folders must not take it for missing.
+// not descend. It leaves out entries of kinds that it does not know, partial files and the like. Each
+// other entry that it cannot describe goes to failed, with its name: whoever compares folders must not
+// take it for missing. If CheckPath rejects its path, the error matches ErrPath.
 func (t *Tree) List(
 	ctx context.Context, path string, visit func(Meta) error, failed func(name string, err error),
 ) error {
@@ -35,7 +36,11 @@ func (t *Tree) List(
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if isReserved(name) || CheckPath(name) != nil {
+		if isReserved(name) && isOwn(name) {
+			continue
+		}
+		if err := checkName(name, childPath(path, name)); err != nil {
+			failed(name, err)
 			continue
 		}
 		m, err := f.describe(dir, name, name)

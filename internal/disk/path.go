@@ -24,6 +24,7 @@ const (
 
 	manifestPrefix = reservedPrefix + "manifest-" // temporary files of internal/client
 	doctorPrefix   = reservedPrefix + "doctor-"   // and of internal/path/doctor
+	asideName      = reservedPrefix + "sent"      // the folder of what internal/outbox is about to remove
 )
 
 // CheckPath reports whether p, which may come from a hostile peer, names an entry of a tree. A good
@@ -152,7 +153,7 @@ func isOwn(name string) bool {
 	case partialSuffix, checkpointSuffix, linkSuffix, hardSuffix, fillingSuffix, removingSuffix:
 		return true
 	}
-	return name == seriesState || strings.HasPrefix(name, manifestPrefix) || strings.HasPrefix(name, doctorPrefix)
+	return name == seriesState || name == asideName || strings.HasPrefix(name, manifestPrefix) || strings.HasPrefix(name, doctorPrefix)
 }
 
 // reservedName returns the name, without suffix, of the files beside the target base. It is a

@@ -75,7 +75,9 @@ type Session struct {
 	Needs func(ctx context.Context, right identity.Rights) error
 	// Record takes note of what was done, for logs and counters.
 	Record func(Record)
-	Close  func(error)
+	// Omitted takes note of entries that a list of a folder lacks.
+	Omitted func(folder string, left Omitted)
+	Close   func(error)
 }
 
 // Quota bounds what a share may hold. It is that of the engine.
@@ -128,6 +130,12 @@ const (
 	Busy
 	Unsupported
 )
+
+// Omitted are entries that a list lacks.
+type Omitted = access.Omitted
+
+// ErrName marks the name of an entry that no list of a protocol can have.
+var ErrName = disk.ErrPath
 
 // ErrUnsupported marks what doors do not do.
 var ErrUnsupported = errors.New("this server does not do that")

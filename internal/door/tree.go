@@ -288,60 +288,69 @@ func (s *session) may(e access.Effect, p string) error {
 	return s.Needs(s.Ctx, right)
 }
 
-// List visits the entries of the folder at p.
-func (t *Tree) List(p string, visit func(Info) error) error {
+// List visits the entries of the folder at p. Those that no client can name are in left, and so are
+// those for which visit returns ErrName.
+func (t *Tree) List(p string, visit func(Info) error) (left Omitted, err error) {
 	s, rel, err := t.at(p)
 	if err != nil {
-		return err
+		return left, err
 	}
 	if s == nil {
 		for _, share := range t.account.Shares() {
 			if err := visit(folderInfo(share.Name, share.ModTime)); err != nil {
-				return err
+				return left, err
 			}
 		}
-		return nil
+		return left, nil
 	}
 	select {
 	case t.lists <- struct{}{}:
 		defer func() { <-t.lists }()
 	default:
-		return errLists
+		return left, errLists
 	}
 	if err := t.take(s); err != nil {
-		return err
+		return left, err
 	}
 	defer t.give(s)
 	m, err := s.stat(rel, true)
 	if err != nil {
-		return err
+		return left, err
 	}
 	if m.Kind != disk.Dir {
-		return fmt.Errorf("%s: %w", rel, disk.ErrNotFolder)
+		return left, fmt.Errorf("%s: %w", rel, disk.ErrNotFolder)
 	}
 	at, err := s.Scope.Follow(access.Names, rel, true)
 	if err != nil {
-		return err
+		return left, err
 	}
-	see := func(m disk.Meta) error {
+	left, err = s.list(at, func(m disk.Meta) error {
 		name := path.Base(m.Path)
-		if disk.CheckPath(path.Join(rel, name)) != nil {
-			return nil // its path is too long to be of use
-		}
 		if s.isStates(path.Join(at, name)) {
 			return nil // nobody reads what the disk has there
 		}
+		if err := disk.CheckPath(path.Join(rel, name)); err != nil { // longer than below at
+			return err
+		}
 		return visit(Info{name, m})
+	})
+	if left.Count > 0 {
+		s.Omitted(rel, left)
 	}
+	return left, err
+}
+
+// list visits what the user may see of a folder.
+func (s *session) list(at string, visit func(disk.Meta) error) (left Omitted, err error) {
 	for _, right := range []identity.Rights{identity.List, identity.Append} {
 		if s.Rights.Has(right) {
 			if err := s.Needs(s.Ctx, right); err != nil {
-				return err
+				return left, err
 			}
-			return s.Scope.List(s.Ctx, at, see)
+			return s.Scope.List(s.Ctx, at, visit)
 		}
 	}
-	return s.listOwn(at, see)
+	return left, s.listOwn(at, visit)
 }
 
 // listOwn visits what this connection has brought to a folder.

@@ -326,7 +326,7 @@ func (a *doorAccount) Enter(ctx context.Context, name string) (*door.Session, er
 	return &door.Session{
 		Ctx: r.ctx, Scope: x.scope, Rights: r.rightsOn(share), In: in, Out: out, Quota: share.quota,
 		Files: r.client.files, Forward: func() door.Forwarder { return s.forwarder(name) }, Texts: &s.texts,
-		Needs: x.needs, Record: x.record, Close: x.close,
+		Needs: x.needs, Record: x.record, Omitted: x.omitted, Close: x.close,
 	}, nil
 }
 
@@ -349,6 +349,7 @@ type doorSession struct {
 	counting                            sync.Mutex // guards the following
 	received, sent                      int64      // bytes
 	committed, changed, failed, refused int        // what arrived, what else was changed, what was not
+	warned                              bool       // of an omission
 }
 
 // needs notes that the session takes a right, as fileWork does.
@@ -393,6 +394,17 @@ func (x *doorSession) record(e door.Record) {
 		t.Bytes += e.Bytes
 		t.Files[files]++
 	})
+}
+
+// omitted logs the first list that lacks entries: clients may list a folder again and again, and some
+// protocols cannot say it.
+func (x *doorSession) omitted(folder string, left access.Omitted) {
+	x.counting.Lock()
+	defer x.counting.Unlock()
+	if !x.warned {
+		x.warned = true
+		x.log.Warn("a list lacks entries", "folder", folder, "entries", left.Count, "first", left.First)
+	}
 }
 
 func (x *doorSession) close(why error) {

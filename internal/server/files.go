@@ -202,13 +202,15 @@ func (x *fileWork) list(ctx context.Context, p string, recursive bool) error {
 		if err := x.mayList(ctx); err != nil {
 			return err
 		}
-		return x.scope.List(ctx, p, func(m disk.Meta) error { return x.entry(m, path.Base(m.Path)) })
+		left, err := x.scope.List(ctx, p, func(m disk.Meta) error { return x.entry(m, path.Base(m.Path)) })
+		return cmp.Or(err, x.lacks(left))
 	}
 	if err := x.may(ctx, access.Names, p); err != nil {
 		return err
 	}
 	var stop error
-	err := x.scope.Walk(ctx, p, disk.WalkOptions{}, func(m disk.Meta) error {
+	var left access.Omitted
+	err := x.scope.Walk(ctx, p, disk.WalkOptions{Foreign: true}, func(m disk.Meta) error {
 		switch {
 		case m.Path != p:
 			return x.entry(m, below(p, m.Path))
@@ -217,10 +219,22 @@ func (x *fileWork) list(ctx context.Context, p string, recursive bool) error {
 		}
 		return nil
 	}, func(_ string, err error) {
+		if errors.Is(err, disk.ErrPath) {
+			left.Add(err)
+			return
+		}
 		why := &wire.EntryFailed{Index: wire.NoEntry, Code: wire.CodeSourceDisk, Text: err.Error()}
 		stop = cmp.Or(stop, x.add(why))
 	})
-	return cmp.Or(err, stop)
+	return cmp.Or(err, stop, x.lacks(left))
+}
+
+// lacks reports the entries that a list lacks.
+func (x *fileWork) lacks(left access.Omitted) error {
+	if left.Count == 0 {
+		return nil
+	}
+	return x.add(omission(left))
 }
 
 // below returns the path of an entry relative to a folder above it.

@@ -9,6 +9,7 @@ import (
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 )
@@ -78,13 +79,21 @@ func (x *listing) listFolder(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = scope.List(ctx, at, func(m disk.Meta) error {
+	left, err := scope.List(ctx, at, func(m disk.Meta) error {
 		return x.add(transfer.EntryOf(m, path.Base(m.Path)))
 	})
 	if err != nil {
 		return sourceRefusal(err, p, x.hello.Share)
 	}
+	if left.Count > 0 {
+		return x.write(omission(left))
+	}
 	return nil
+}
+
+// omission reports the entries that a list lacks.
+func omission(left access.Omitted) *wire.Warning {
+	return &wire.Warning{What: session.UnnamedEntry, Text: left.First.Error(), Count: uint64(left.Count)}
 }
 
 func (x *listing) add(e wire.Entry) error {
@@ -96,8 +105,13 @@ func (x *listing) add(e wire.Entry) error {
 }
 
 func (x *listing) flush() error {
-	x.out = wire.Append(x.out[:0], &x.batch)
-	x.batch = wire.Entries{First: x.batch.First + uint64(len(x.batch.Entries))}
+	batch := x.batch
+	x.batch = wire.Entries{First: batch.First + uint64(len(batch.Entries))}
+	return x.write(&batch)
+}
+
+func (x *listing) write(m wire.Message) error {
+	x.out = wire.Append(x.out[:0], m)
 	_ = x.conn.SetWriteDeadline(time.Now().Add(admitWithin))
 	_, err := x.conn.Write(x.out)
 	return err

@@ -62,6 +62,10 @@ const (
 	SnapshotIntact = "intact"
 )
 
+// UnnamedEntry is the What of a Warning about entries that a list lacks, because no path can name
+// them.
+const UnnamedEntry = "name"
+
 // helloRoom is the part of the first message that is left for what a session adds to it, in bytes.
 const helloRoom = 256
 

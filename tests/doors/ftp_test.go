@@ -25,13 +25,13 @@ import (
 )
 
 // beginFTP runs a server whose clients may use FTP with TLS, and without it if clear is set.
-func beginFTP(t *testing.T, clear bool) *site {
-	return begin(t, func(o *fxfer.ServerOptions) {
+func beginFTP(t *testing.T, clear bool, change ...func(*fxfer.ServerOptions)) *site {
+	return begin(t, append(change, func(o *fxfer.ServerOptions) {
 		o.Doors.FTP = fxfer.FTPDoor{Addr: "127.0.0.1:0", ImplicitTLS: "127.0.0.1:0", Active: true}
 		if clear {
 			o.Doors.FTP.Clear = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 		}
-	})
+	})...)
 }
 
 // ftp returns the address of the door, with implicit TLS if it is "ftps".

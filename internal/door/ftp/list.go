@@ -112,6 +112,17 @@ func kindLetter(m fs.FileMode) byte {
 	return '-'
 }
 
+// lacks says how many entries a list lacks, "" for none.
+func lacks(left door.Omitted) string {
+	switch left.Count {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf(", without 1 entry: %v", left.First)
+	}
+	return fmt.Sprintf(", without %d entries, the first of them: %v", left.Count, left.First)
+}
+
 // named is what the argument of LIST and NLST names.
 type named struct {
 	folder  string     // whose entries are listed; "" for one entry
@@ -146,10 +157,10 @@ func (x *control) find(arg string) (n named, err error) {
 	return named{folder: x.abs(dir), pattern: base, prefix: dir}, nil
 }
 
-// visit visits what is named.
-func (x *control) visit(n named, visit func(door.Info) error) error {
+// visit visits what is named. left has the entries that no list can have.
+func (x *control) visit(n named, visit func(door.Info) error) (left door.Omitted, err error) {
 	if n.entry != nil {
-		return visit(*n.entry)
+		return left, visit(*n.entry)
 	}
 	return x.tree.List(n.folder, func(i door.Info) error {
 		if n.pattern != "" {
@@ -158,7 +169,7 @@ func (x *control) visit(n named, visit func(door.Info) error) error {
 			}
 		}
 		if !shows(i.Name()) {
-			return nil
+			return fmt.Errorf("%w: %q: the end of a line", door.ErrName, i.Name())
 		}
 		return visit(i)
 	})

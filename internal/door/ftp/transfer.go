@@ -55,6 +55,7 @@ type transfer struct {
 	receives bool
 	// confirm waits until the client may know of what has come. It may be nil.
 	confirm func(ctx context.Context) error
+	left    door.Omitted // of a list
 }
 
 func (t *transfer) status() string { return fmt.Sprintf("%d bytes have passed", t.moved.Load()) }
@@ -76,7 +77,7 @@ func (x *control) transfer(t *transfer) error {
 	if ended != nil {
 		return ended
 	}
-	return x.transferred(err, t.moved.Load())
+	return x.transferred(err, t)
 }
 
 // exchange is the part of transfer that takes a data connection. It returns what during does.
@@ -122,11 +123,11 @@ func (x *control) exchange(t *transfer) (err, ended error) {
 }
 
 // transferred replies how a transfer has ended.
-func (x *control) transferred(err error, moved int64) error {
+func (x *control) transferred(err error, t *transfer) error {
 	var data dataError
 	switch {
 	case err == nil:
-		return x.reply(226, "done: %d bytes", moved)
+		return x.reply(226, "done: %d bytes%s", t.moved.Load(), lacks(t.left))
 	case errors.Is(err, errAborted):
 		if err := x.reply(426, "aborted"); err != nil {
 			return err
@@ -232,7 +233,7 @@ func (x *control) hash(arg string) error {
 	case ended != nil:
 		return ended
 	case err != nil:
-		return x.transferred(err, 0)
+		return x.transferred(err, new(transfer))
 	}
 	return x.reply(213, "%s 0-%d %x %s", hashName, f.Size(), h.Sum(nil), arg)
 }
@@ -351,13 +352,13 @@ func (f *fromLines) Read(b []byte) (n int, err error) {
 
 // send sends lines over the data connection. If visit fails, the client gets those before the error, and
 // a reply that says that there are more.
-func (x *control) send(visit func(print func(line string) error) error) error {
+func (x *control) send(visit func(print func(line string) error) (door.Omitted, error)) error {
 	t := &transfer{what: "sending a list"}
 	var unread error
 	t.finish = func(err error) error { return cmp.Or(err, unread) }
 	t.move = func(_ context.Context, d *dataConn) error {
 		w := bufio.NewWriterSize(d, bufferSize)
-		err := visit(func(line string) error {
+		left, err := visit(func(line string) error {
 			t.moved.Add(int64(len(line)) + 2)
 			if _, err := w.WriteString(line + "\r\n"); err != nil {
 				return dataError{err}
@@ -370,7 +371,7 @@ func (x *control) send(visit func(print func(line string) error) error) error {
 		if err := w.Flush(); err != nil {
 			return dataError{err}
 		}
-		unread = err
+		unread, t.left = err, left
 		return nil
 	}
 	return x.transfer(t)
@@ -385,7 +386,7 @@ func (x *control) sendNamed(arg string, format func(n named, i door.Info) string
 	if err != nil {
 		return x.fail(err)
 	}
-	return x.send(func(print func(string) error) error {
+	return x.send(func(print func(string) error) (door.Omitted, error) {
 		return x.visit(n, func(i door.Info) error { return print(format(n, i)) })
 	})
 }
@@ -411,7 +412,7 @@ func (x *control) mlsd(arg string) error {
 	case !info.IsDir():
 		return x.reply(501, "%s is no folder", p)
 	}
-	return x.send(func(print func(string) error) error {
+	return x.send(func(print func(string) error) (door.Omitted, error) {
 		return x.visit(named{folder: p}, func(i door.Info) error { return print(factsOf(i, i.Name(), x.facts)) })
 	})
 }
@@ -443,7 +444,7 @@ func (x *control) stat(arg string) error {
 	}
 	fmt.Fprintf(x.out, "213-List\r\n")
 	now := time.Now()
-	err = x.visit(n, func(i door.Info) error {
+	left, err := x.visit(n, func(i door.Info) error {
 		fmt.Fprintf(x.out, " %s\r\n", lineOf(i, i.Name(), now))
 		if x.out.Available() > maxLine {
 			return nil
@@ -453,7 +454,7 @@ func (x *control) stat(arg string) error {
 	if errors.Is(err, errGone) {
 		return err
 	}
-	tail := "That is all"
+	tail := "That is all" + lacks(left)
 	if err != nil {
 		_, tail = door.FaultOf(err)
 	}

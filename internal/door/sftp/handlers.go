@@ -273,7 +273,7 @@ type listing struct {
 func (h *handlers) newListing(p string) *listing {
 	h.lists.Add(1)
 	next, stop := iter.Pull2(func(yield func(door.Info, error) bool) {
-		err := h.tree.List(p, func(i door.Info) error {
+		_, err := h.tree.List(p, func(i door.Info) error {
 			if !yield(i, nil) {
 				return errStop
 			}

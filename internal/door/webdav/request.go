@@ -204,7 +204,7 @@ func (q *request) list(p string) (all []fs.FileInfo, err error) {
 	case <-q.head.Context().Done():
 		return nil, q.head.Context().Err()
 	}
-	err = q.tree.List(p, func(i door.Info) error {
+	_, err = q.tree.List(p, func(i door.Info) error {
 		switch {
 		case len(all) >= maxEntries:
 			return errListed
