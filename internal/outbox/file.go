@@ -68,9 +68,12 @@ type File struct {
 const (
 	maxBatchFiles = 1000
 	maxBatchBytes = 1 << 30
-	// maxUrgentBytes is that of a batch with files that somebody waits for.
+	// maxUrgentBytes is that of a batch while somebody waits for files.
 	maxUrgentBytes = 16 << 20
 )
+
+// maxPatience is how long a file gives way to those that somebody waits for.
+const maxPatience = time.Minute
 
 // forgetAfter is how long the queue remembers a file that is there and no longer here.
 const forgetAfter = 24 * time.Hour
@@ -141,33 +144,51 @@ type named struct {
 	file *File
 }
 
-// next returns the files of the next batch, those that somebody waits for first, then the oldest.
-// Dropped files and those whose next try is later are left out. While somebody waits, a batch is
-// small: who comes next waits for its end.
-func next(waiting []named, urgent map[string]bool, now time.Time) []named {
-	waiting = slices.DeleteFunc(waiting, func(n named) bool {
-		return n.file.State != Waiting || n.file.Dropped || n.file.After.After(now) && n.file.After.Sub(now) <= maxRetry
-	})
-	first := func(n named) int {
-		if urgent[n.path] {
-			return 0
+// running are the sessions that run: how many, and whether one of them has files that nobody waits for.
+type running struct {
+	n      int
+	others bool
+}
+
+// next returns the files of the next batch, those that somebody waits for first, then the oldest. While
+// sessions run, these are only files that somebody waits for: for others, one session at a time will do.
+// But others that have waited for long go ahead, or clients that always wait would hold them up for ever.
+// Dropped files and those whose next try is later are left out. While somebody waits, a batch is small:
+// who comes next waits for its end.
+func next(waiting []named, urgent map[string]bool, run running, now time.Time) []named {
+	var wanted, others []named
+	for _, n := range waiting {
+		switch later := n.file.After.Sub(now); {
+		case n.file.State != Waiting, n.file.Dropped, later > 0 && later <= maxRetry:
+		case urgent[n.path]:
+			wanted = append(wanted, n)
+		default:
+			others = append(others, n)
 		}
-		return 1
 	}
-	slices.SortFunc(waiting, func(a, b named) int {
-		return cmp.Or(first(a)-first(b), a.file.Arrived.Compare(b.file.Arrived), cmp.Compare(a.path, b.path))
-	})
-	most := int64(maxBatchBytes)
-	if len(waiting) > 0 && urgent[waiting[0].path] {
-		most = maxUrgentBytes
+	for _, all := range [][]named{wanted, others} {
+		slices.SortFunc(all, func(a, b named) int {
+			return cmp.Or(a.file.Arrived.Compare(b.file.Arrived), cmp.Compare(a.path, b.path))
+		})
+	}
+	most := int64(maxUrgentBytes)
+	batch := wanted
+	switch {
+	case len(others) > 0 && !run.others && (run.n > 0 || len(wanted) > 0) && now.Sub(others[0].file.Arrived) > maxPatience:
+		batch = others
+	case run.n > 0:
+	case len(wanted) > 0:
+		batch = append(wanted, others...)
+	default:
+		batch, most = others, maxBatchBytes
 	}
 	var bytes int64
-	for i, n := range waiting {
+	for i, n := range batch {
 		if bytes += n.file.Version.Size; i == maxBatchFiles || i > 0 && bytes > most {
-			return waiting[:i]
+			return batch[:i]
 		}
 	}
-	return waiting
+	return batch
 }
 
 // Result is the outcome of one file of a batch.

@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,7 +104,7 @@ func TestNext(t *testing.T) {
 		at("clock was set back", 4, File{State: Waiting, After: noon.Add(maxRetry + 1)}),
 	}
 	var got []string
-	for _, n := range next(list, nil, noon) {
+	for _, n := range next(list, nil, running{}, noon) {
 		got = append(got, n.path)
 	}
 	require.Equal(t, []string{"a", "b", "later", "due", "clock was set back"}, got)
@@ -112,20 +113,40 @@ func TestNext(t *testing.T) {
 	for i := range maxBatchFiles + 1 {
 		many = append(many, at(fmt.Sprint(i), time.Duration(i), File{State: Waiting}))
 	}
-	require.Len(t, next(many, nil, noon), maxBatchFiles)
+	require.Len(t, next(many, nil, running{}, noon), maxBatchFiles)
 	huge := []named{at("huge", 0, File{State: Waiting, Version: Version{Size: 2 * maxBatchBytes}}), at("small", 1, File{State: Waiting})}
-	require.Len(t, next(huge, nil, noon), 1)
+	require.Len(t, next(huge, nil, running{}, noon), 1)
 
 	waits := []named{
 		at("old", 0, File{State: Waiting}), at("large", 1, File{State: Waiting, Version: Version{Size: 2 * maxUrgentBytes}}),
-		at("urgent", 2, File{State: Waiting}), at("failed", 0, File{State: Waiting, After: noon.Add(time.Minute)}),
+		at("urgent", 2, File{State: Waiting}), at("failed", 0, File{State: Waiting, After: noon.Add(2 * time.Minute)}),
 	}
 	urgent := map[string]bool{"urgent": true, "failed": true}
-	got = nil
-	for _, n := range next(waits, urgent, noon) {
-		got = append(got, n.path)
+	late := noon.Add(maxPatience + time.Second)
+	for _, c := range []struct {
+		urgent map[string]bool
+		run    running
+		now    time.Time
+		want   string
+	}{
+		{urgent, running{}, noon, "urgent old"},
+		{urgent, running{1, true}, noon, "urgent"},
+		{urgent, running{1, false}, noon, "urgent"},
+		{urgent, running{}, late, "old"},
+		{urgent, running{2, false}, late, "old"},
+		{urgent, running{2, true}, late, "urgent"},
+		{nil, running{2, false}, noon, ""},
+		{nil, running{2, false}, late, "old"},
+		{nil, running{2, true}, late, ""},
+		{nil, running{}, late, "old large urgent"},
+	} {
+		var got []string
+		for _, n := range next(waits, c.urgent, c.run, c.now) {
+			got = append(got, n.path)
+		}
+		require.Equal(t, c.want, strings.Join(got, " "), "%+v", c)
 	}
-	require.Equal(t, []string{"urgent", "old"}, got)
+	require.Equal(t, "large", next(waits[1:3], urgent, running{}, late)[0].path)
 }
 
 // TestUntilGone lets a file that is there linger, whatever the clock does.

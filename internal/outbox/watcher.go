@@ -443,29 +443,34 @@ func (w *Watcher) isReady(root *os.Root, f *found, p string, v Version, now time
 
 // session is one that has ended.
 type session struct {
-	batch map[string]Version
-	err   error
+	batch  map[string]Version
+	others bool // it had files that nobody waited for
+	err    error
 }
 
 // sessions are those that run. Only the goroutine that begins them uses it, apart from ended.
 type sessions struct {
-	n     int
+	running
 	files map[string]bool // that they send
 	ended chan session
 }
 
-// begin runs send in a session of its own.
-func (s *sessions) begin(batch map[string]Version, send func() error) {
+// begin runs send in a session of its own. Somebody waits for the files that are urgent.
+func (s *sessions) begin(batch map[string]Version, urgent map[string]bool, send func() error) {
 	s.n++
+	others := false
 	for p := range batch {
 		s.files[p] = true
+		others = others || !urgent[p]
 	}
-	go func() { s.ended <- session{batch, send()} }()
+	s.others = s.others || others
+	go func() { s.ended <- session{batch, others, send()} }()
 }
 
 // end notes that a session has ended.
 func (s *sessions) end(x session) {
 	s.n--
+	s.others = s.others && !x.others // there is one such session at a time
 	for p := range x.batch {
 		delete(s.files, p)
 	}
@@ -476,7 +481,7 @@ func (s *sessions) end(x session) {
 // file: it shows whether the server takes any.
 //
 // A session takes some round trips to begin and to end. Files that somebody waits for do not wait for
-// that: other sessions for them begin meanwhile. After one has failed, none begins until all have ended.
+// that: other sessions for them begin meanwhile, and one for the others if these wait for long. After one has failed, none begins until all have ended.
 func (w *Watcher) sendAll(ctx context.Context, wake <-chan struct{}, sent chan<- struct{}) error {
 	w.sessions = sessions{files: map[string]bool{}, ended: make(chan session)}
 	run := &w.sessions
@@ -489,13 +494,14 @@ func (w *Watcher) sendAll(ctx context.Context, wake <-chan struct{}, sent chan<-
 	var failed *session
 	for failures := 0; ctx.Err() == nil; {
 		before := w.Queue.changed()
-		if failed == nil && (run.n == 0 || run.n < maxSessions && len(w.urgent.all()) > 0) {
+		urgent := w.urgent.all()
+		if failed == nil && (run.n == 0 || run.n < maxSessions && (len(urgent) > 0 || !run.others)) {
 			batch, err := w.take(time.Now())
 			switch {
 			case err != nil:
 				failed = &session{err: err}
 			case len(batch) > 0, batch != nil && !connected && run.n == 0:
-				run.begin(batch, func() error { return w.sendBatch(ctx, batch, sent) })
+				run.begin(batch, urgent, func() error { return w.sendBatch(ctx, batch, sent) })
 				continue
 			}
 		}
@@ -601,8 +607,8 @@ func (w *Watcher) take(now time.Time) (batch map[string]Version, err error) {
 		if err != nil {
 			return err
 		}
-		waiting = slices.DeleteFunc(waiting, func(n named) bool { return run.files[n.path] || run.n > 0 && !urgent[n.path] })
-		for _, n := range next(waiting, urgent, now) {
+		waiting = slices.DeleteFunc(waiting, func(n named) bool { return run.files[n.path] })
+		for _, n := range next(waiting, urgent, run.running, now) {
 			if n.file.State = Sending; w.isIntact(n.path, n.file.Version) {
 				batch[n.path] = n.file.Version
 			} else {
