@@ -22,6 +22,8 @@ type Forwarder interface {
 	// than a day ago, both in the order of their paths. The caller does not change them. cut reports
 	// that there are more.
 	States() (all []Forwarded, cut bool, err error)
+	// StatesOf is States for these paths alone, and never lacks one.
+	StatesOf(paths []string) ([]Forwarded, error)
 	// Confirm waits until the file that is at a path now has reached its destination, and returns its
 	// state, which is "there" then. It returns another state if it has waited long enough, and "" at
 	// once if clients are not to wait. The error is fs.ErrNotExist if somebody replaces or removes the
@@ -82,16 +84,12 @@ type text struct {
 // cutLine is the last line where not all files have room.
 const cutLine = "# There are more files: only the first ones are listed.\n"
 
-// textOf writes a line for each file that sees accepts. A nil sees accepts all. cut says that files
-// does not have all of them.
-func textOf(files []Forwarded, cut bool, sees func(path string) bool) *text {
+// textOf writes a line for each file. cut says that files does not have all of them.
+func textOf(files []Forwarded, cut bool) *text {
 	var b bytes.Buffer
 	var line []byte
 	var newest time.Time
 	for _, f := range files {
-		if sees != nil && !sees(f.Path) {
-			continue
-		}
 		line = fmt.Appendf(line[:0], "%-8s  %s  %s\n", f.State, f.Since.UTC().Format(time.RFC3339), wire.Printable(f.Path))
 		if b.Len()+len(line)+len(cutLine) > maxStates {
 			cut = true
@@ -130,7 +128,7 @@ type lastText struct {
 // of returns the text of a share's list.
 func (t *Texts) of(share string, files []Forwarded, cut bool) *text {
 	if len(files) == 0 {
-		return textOf(nil, cut, nil)
+		return textOf(nil, cut)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -140,7 +138,7 @@ func (t *Texts) of(share string, files []Forwarded, cut bool) *text {
 			return x
 		}
 	}
-	x := textOf(files, cut, nil)
+	x := textOf(files, cut)
 	if t.all == nil {
 		t.all = make(map[string]lastText)
 	}
@@ -165,17 +163,23 @@ func (s *session) states() (*text, error) {
 	if f == nil {
 		return nil, fmt.Errorf("%s: %w", statesName, fs.ErrNotExist)
 	}
-	files, cut, err := f.States()
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s can't be read now: %w", statesName, disk.ErrBusy)
-	case right == identity.List:
+	if right == identity.List {
+		files, cut, err := f.States()
+		if err != nil {
+			return nil, errUnknown
+		}
 		return s.Texts.of(s.share, files, cut), nil
 	}
 	s.writing.Lock()
 	defer s.writing.Unlock()
-	return textOf(files, cut, s.isOwn), nil
+	files, err := f.StatesOf(s.ownPaths())
+	if err != nil {
+		return nil, errUnknown
+	}
+	return textOf(files, false), nil
 }
+
+var errUnknown = fmt.Errorf("%s can't be read now: %w", statesName, disk.ErrBusy)
 
 func (t *text) meta() disk.Meta {
 	return disk.Meta{Kind: disk.File, Mode: 0o444, Size: t.id.Size, ModTime: time.Unix(0, t.id.ModTime), ID: t.id}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,6 +19,15 @@ import (
 type list []Forwarded
 
 func (l list) States() ([]Forwarded, bool, error) { return l, false, nil }
+
+func (l list) StatesOf(paths []string) (some []Forwarded, err error) {
+	for _, f := range l {
+		if slices.Contains(paths, f.Path) {
+			some = append(some, f)
+		}
+	}
+	return some, nil
+}
 
 func (list) Confirm(context.Context, string) (string, error) { return "", nil }
 
@@ -50,7 +60,7 @@ func TestTexts(t *testing.T) {
 	require.Same(t, one, two, "who may list them share a text")
 	require.LessOrEqual(t, len(one.all), maxStates)
 	for n := 1000; n < 16_000; n += n / 4 { // for some, a buffer that doubles is far too large
-		x := textOf(files[:n], false, nil)
+		x := textOf(files[:n], false)
 		require.Less(t, cap(x.all), len(x.all)*5/4)
 	}
 	require.True(t, bytes.HasSuffix(one.all, []byte("\n"+cutLine)))
@@ -75,7 +85,7 @@ func TestTexts(t *testing.T) {
 	own, err := wo.states()
 	require.NoError(t, err)
 	require.Equal(t, 1, bytes.Count(own.all, []byte("\n")), "none is left out")
-	require.Equal(t, cutLine, string(textOf(nil, true, nil).all))
+	require.Equal(t, cutLine, string(textOf(nil, true).all))
 	for range 100 { // short ones do not count for much
 		_, err = wo.open(own)
 		require.NoError(t, err)

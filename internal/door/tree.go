@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -374,6 +376,13 @@ func (s *session) listOwn(at string, visit func(disk.Meta) error) error {
 		}
 	}
 	return s.Ctx.Err()
+}
+
+// ownPaths returns the paths of the files that this connection has brought, in their order.
+func (s *session) ownPaths() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.own))
 }
 
 func (s *session) isOwn(p string) bool {

@@ -178,7 +178,7 @@ func next(waiting []named, urgent map[string]bool, run running, now time.Time) [
 		batch = others
 	case run.n > 0:
 	case len(wanted) > 0:
-		batch = append(wanted, others...)
+		batch = slices.Concat(wanted, others)
 	default:
 		batch, most = others, maxBatchBytes
 	}

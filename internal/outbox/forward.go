@@ -208,6 +208,30 @@ func (x *forwarding) States() (all []fxfer.Forwarded, cut bool, err error) {
 	return l.states, l.cut, err
 }
 
+// StatesOf implements fxfer.Forwarder. It asks the queue only where the list does not have all.
+func (x *forwarding) StatesOf(paths []string) ([]fxfer.Forwarded, error) {
+	l, err := x.look()
+	if err != nil {
+		return nil, err
+	}
+	if l.cut {
+		files, err := x.queue.some(paths)
+		all, _ := statesOf(files, time.Now())
+		return all, err
+	}
+	asked := make(map[string]bool, len(paths))
+	for _, p := range paths {
+		asked[p] = true
+	}
+	var all []fxfer.Forwarded
+	for _, f := range l.states {
+		if asked[f.Path] {
+			all = append(all, f)
+		}
+	}
+	return all, nil
+}
+
 // statesOf returns the files that are on their way, then those that are there since less than a day.
 // It reports whether there are more than that.
 func statesOf(files []Listing, now time.Time) (all []fxfer.Forwarded, cut bool) {

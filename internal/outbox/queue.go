@@ -349,6 +349,23 @@ func (q *Queue) file(path string) (f *File, err error) {
 	return f, err
 }
 
+// some returns those files at these paths that the queue has.
+func (q *Queue) some(paths []string) (files []Listing, err error) {
+	err = q.view(func(tx *bolt.Tx) error {
+		for _, p := range paths {
+			var f *File
+			if err := read(tx.Bucket(filesBucket), []byte(p), &f); err != nil {
+				return err
+			}
+			if f != nil {
+				files = append(files, Listing{p, *f})
+			}
+		}
+		return nil
+	})
+	return files, err
+}
+
 // About returns what the queue is about.
 func (q *Queue) About() (a About, err error) {
 	err = q.view(func(tx *bolt.Tx) error {

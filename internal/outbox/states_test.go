@@ -41,3 +41,25 @@ func TestStatesOf(t *testing.T) {
 	_, cut = statesOf(append(files[:1:1], files[2:]...), now)
 	require.False(t, cut, "forgotten is not listed anyway")
 }
+
+// TestStatesOfSome: a user who may only write finds its own files however many others there are.
+func TestStatesOfSome(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	x := &forwarding{queue: OpenQueue(t.TempDir(), "dir", "url")}
+	queueFiles(t, x.queue, map[string]File{
+		"a": {State: Waiting, Arrived: now}, "b": {State: There, Arrived: now, There: now}, "mine": {State: Sending, Arrived: now},
+	})
+	paths := func() (all []string) {
+		files, err := x.StatesOf([]string{"b", "mine", "not in the queue"})
+		require.NoError(t, err)
+		for _, f := range files {
+			all = append(all, f.State+" "+f.Path)
+		}
+		return all
+	}
+	require.Equal(t, []string{"sending mine", "there b"}, paths())
+	x.states, x.cut, x.until = x.states[:1], true, now.Add(time.Hour) // as with too many files before
+	require.Equal(t, "a", x.states[0].Path)
+	require.Equal(t, []string{"sending mine", "there b"}, paths())
+}

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -28,6 +29,15 @@ type sentOn struct {
 }
 
 func (s *sentOn) States() ([]fxfer.Forwarded, bool, error) { return s.files, false, nil }
+
+func (s *sentOn) StatesOf(paths []string) (some []fxfer.Forwarded, err error) {
+	for _, f := range s.files {
+		if slices.Contains(paths, f.Path) {
+			some = append(some, f)
+		}
+	}
+	return some, nil
+}
 
 func (s *sentOn) Confirm(_ context.Context, path string) (string, error) { return s.states[path], nil }
 
