@@ -27,7 +27,7 @@ func (j *job) outcome(ctx context.Context, err error) (*session.Report, error) {
 	}
 	j.stats.fill(r, j.opt.asked(j.call, j.throttle, j.intent.sends()))
 	if j.call.Progress != nil {
-		j.call.Progress(j.tracker.Progress(0, j.stats.path.MinRTT))
+		j.call.Progress(j.tracker.Progress(0, j.stats.path.MinRTT, 0))
 	}
 	switch {
 	case err != nil:

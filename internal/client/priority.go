@@ -88,20 +88,15 @@ func (s *transferSession) watchDeadline(p *session.Progress) {
 	if s.call.Left != nil {
 		left = s.call.Left(*p)
 	}
-	o := session.Outlook{At: time.Now(), Moved: p.Written, Left: left, Listing: p.Walking}.Ahead(s.carried()-s.written(), p.Streams)
+	o := session.Outlook{At: time.Now(), Moved: p.Written, Left: left, Listing: p.Walking}.Ahead(s.ahead(), p.Streams)
 	if change, changed := s.priority.follow(o); changed {
 		s.client.notice("priority %s", change)
 	}
 }
 
-// carried is how much the peer of the sender has taken from the data streams, in bytes.
-func (s *transferSession) carried() int64 {
-	sender, receiver := s.measured.Latest(s.intent.sends())
-	if s.intent.sends() {
-		return sender.Acked
-	}
-	return receiver.Received
-}
+// ahead is how much the data streams have carried beyond what is written, in bytes. It is less than 0
+// where blocks are compressed.
+func (s *transferSession) ahead() int64 { return s.measured.Carried(s.intent.sends()) - s.written() }
 
 // preferEvery bounds how late the server hears of another wish.
 const preferEvery = 250 * time.Millisecond

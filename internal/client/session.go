@@ -259,7 +259,8 @@ func (s *transferSession) showProgress(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			p := s.tracker.Progress(s.set.Count(), s.set.Stats().MinRTT) // also keeps the peak rate
+			streams := s.set.Count()
+			p := s.tracker.Progress(streams, s.set.Stats().MinRTT, session.AheadOf(s.ahead(), streams)) // also keeps the peak rate
 			s.watchDeadline(&p)
 			if s.call.Progress == nil {
 				continue

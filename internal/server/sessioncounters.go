@@ -88,7 +88,8 @@ func (c *sessionCounters) statusLocked() SessionStatus {
 	sender, receiver := x.telemetry.Latest(!st.Receive)
 	st.Network = networkOf(&sender, &receiver)
 	st.Sharing = session.SharingOf(&sender)
-	st.Progress = c.tracker.Progress(x.set.Count(), st.Network.MinRTT)
+	streams := x.set.Count()
+	st.Progress = c.tracker.Progress(streams, st.Network.MinRTT, session.AheadOf(x.telemetry.Carried(!st.Receive)-x.written(), streams))
 	for i := range st.Active {
 		st.Active[i].Path = wire.Printable(st.Active[i].Path)
 	}

@@ -38,10 +38,14 @@ type Outlook struct {
 // their blocks at about the same time, so without these a slow transfer seems to stand still and to
 // jump by turns.
 func (o Outlook) Ahead(bytes int64, streams int) Outlook {
-	bytes = max(0, bytes)
-	o.Moved += bytes
-	o.Left = max(0, o.Left-min(bytes, int64(streams)<<wire.MaxBlockLog)) // more than that was sent in vain
+	o.Moved += max(0, bytes)
+	o.Left = max(0, o.Left-AheadOf(bytes, streams)) // more than that was sent in vain
 	return o
+}
+
+// AheadOf bounds what streams can have carried of blocks that are not complete yet, in bytes.
+func AheadOf(bytes int64, streams int) int64 {
+	return min(max(0, bytes), int64(streams)<<wire.MaxBlockLog)
 }
 
 // PriorityChange is a change of priority for the sake of a deadline, with its reason.

@@ -23,7 +23,7 @@ type Progress struct {
 	Bytes       int64   // of the files found
 	BytesDone   int64   // of these, written at the receiver, or there before
 	Written     int64   // payload written at the receiver in this run
-	Goodput     float64 // bit/s over the last seconds
+	Goodput     float64 // bit/s over the last seconds; what has arrived of incomplete blocks counts
 	Streams     int     // data streams
 	RTT         time.Duration
 	Limiter     string         // what holds the transfer back now, "" if unknown

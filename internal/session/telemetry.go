@@ -278,6 +278,16 @@ func (t *Telemetry) Latest(push bool) (sender, receiver diagnose.Sample) {
 	return sender, receiver
 }
 
+// Carried is how much the receiver's host has taken from the data streams, in bytes, as far as this end
+// knows. push tells whether this end sends.
+func (t *Telemetry) Carried(push bool) int64 {
+	sender, receiver := t.Latest(push)
+	if push {
+		return sender.Acked
+	}
+	return receiver.Received
+}
+
 // Limiter returns the present limiter, "" if it is unknown. push tells whether this end sends.
 func (t *Telemetry) Limiter(push bool, asked *diagnose.Asked) string {
 	if t == nil {

@@ -57,8 +57,8 @@ type activeFile struct {
 }
 
 type mark struct {
-	at      time.Time
-	written int64
+	at    time.Time
+	moved int64 // bytes that were written, or are ahead
 }
 
 // TrackerOptions say where results go.
@@ -100,6 +100,7 @@ func (t *Tracker) beginLocked() {
 	t.before = t.committed
 	t.plan = Plan{}
 	t.active = paged.Map[activeFile]{}
+	t.marks = nil // what a lost session had ahead is sent again
 	if t.opt.Keep != nil {
 		t.opt.Keep.Restart()
 	}
@@ -367,9 +368,11 @@ func (t *Tracker) failLocked(r FileResult) {
 // rateSpan is the time over which Progress.Goodput is averaged.
 const rateSpan = 3 * time.Second
 
-// Progress returns a look at the transfer. streams and rtt are of its data streams. It is to be
-// called regularly, because it also keeps the highest goodput.
-func (t *Tracker) Progress(streams int, rtt time.Duration) Progress {
+// Progress returns a look at the transfer. streams and rtt are of its data streams, and ahead is what
+// these have carried of blocks that are not complete, in bytes: on a narrow line, all streams complete
+// their blocks at about the same time, and nothing is written in between for longer than rateSpan. It is
+// to be called regularly, because it also keeps the highest goodput.
+func (t *Tracker) Progress(streams int, rtt time.Duration, ahead int64) Progress {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -377,12 +380,16 @@ func (t *Tracker) Progress(streams int, rtt time.Duration) Progress {
 		Elapsed: now.Sub(t.Start), Walking: t.walking, Files: t.files, FilesDone: t.filesDone, FilesFailed: t.failed,
 		Bytes: t.bytes, BytesDone: t.done, Written: t.written, Streams: streams, RTT: rtt,
 	}
-	t.marks = append(t.marks, mark{now, t.written})
+	moved := t.written + ahead
+	if n := len(t.marks); n > 0 { // what is ahead was looked at before what is written
+		moved = max(moved, t.marks[n-1].moved)
+	}
+	t.marks = append(t.marks, mark{now, moved})
 	for len(t.marks) > 2 && now.Sub(t.marks[0].at) > rateSpan {
 		t.marks = t.marks[1:]
 	}
 	if first := t.marks[0]; now.Sub(first.at) > 0 {
-		p.Goodput = float64(t.written-first.written) * 8 / now.Sub(first.at).Seconds()
+		p.Goodput = float64(moved-first.moved) * 8 / now.Sub(first.at).Seconds()
 		if now.Sub(first.at) >= time.Second {
 			t.peak = max(t.peak, p.Goodput)
 		}

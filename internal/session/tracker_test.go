@@ -3,6 +3,8 @@ package session
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/digest"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -27,13 +29,13 @@ func TestOutcomes(t *testing.T) {
 	for i := range uint64(5) {
 		feed(tr, transfer.Event{Kind: transfer.Found, Index: i})
 	}
-	require.True(t, tr.Progress(1, 0).Walking)
+	require.True(t, tr.Progress(1, 0, 0).Walking)
 	feed(tr,
 		transfer.Event{Kind: transfer.Listed},
 		transfer.Event{Kind: transfer.Started, Index: 0, Bytes: 4}, transfer.Event{Kind: transfer.Started, Index: 1},
 		transfer.Event{Kind: transfer.Written, Index: 0, Bytes: 6}, transfer.Event{Kind: transfer.Written, Index: 1, Bytes: 10},
 	)
-	p := tr.Progress(1, 0)
+	p := tr.Progress(1, 0, 0)
 	require.Equal(t, []FileProgress{{"a", 10, 10}, {"b", 10, 10}}, p.Active)
 	feed(tr,
 		transfer.Event{Kind: transfer.Committed, Index: 0, Digest: [32]byte{1}}, transfer.Event{Kind: transfer.Committed, Index: 1},
@@ -52,7 +54,7 @@ func TestOutcomes(t *testing.T) {
 		{Path: "p", Kind: "fifo", Outcome: Made},
 		{Path: "d", Kind: "folder", Outcome: Removed},
 	}, got)
-	p = tr.Progress(1, 0)
+	p = tr.Progress(1, 0, 0)
 	require.Empty(t, p.Active)
 	require.Equal(t, []int64{5, 4, 1, 40}, []int64{p.Files, p.FilesDone, p.FilesFailed, p.BytesDone})
 	r := tr.Report("s")
@@ -67,7 +69,7 @@ func TestOutcomesOfSessions(t *testing.T) {
 	feed(tr, transfer.Event{Kind: transfer.Found, Index: 0}, transfer.Event{Kind: transfer.Committed, Index: 0},
 		transfer.Event{Kind: transfer.Found, Index: 1}, transfer.Event{Kind: transfer.Started, Index: 1})
 	tr.Restart(true)
-	require.Empty(t, tr.Progress(1, 0).Active)
+	require.Empty(t, tr.Progress(1, 0, 0).Active)
 	for i := range uint64(3) {
 		feed(tr, transfer.Event{Kind: transfer.Found, Index: i})
 	}
@@ -96,4 +98,31 @@ func TestNotStoredBounded(t *testing.T) {
 		feed(tr, transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: string(rune('0' + i)), Count: 1 << 63}})
 	}
 	require.Len(t, tr.Report("s").NotStored, maxNotStored)
+}
+
+// TestNarrowProgress: streams complete their blocks every 13 s. The rate shows what they carry before,
+// also after the connection was lost.
+func TestNarrowProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rate, streams, round = 5e6 / 8, 16, 16 << 19
+		tr := NewTracker(TrackerOptions{})
+		began, written := time.Now(), int64(0)
+		for range 40 * 5 {
+			time.Sleep(ReportEvery)
+			carried := int64(time.Since(began).Seconds() * rate)
+			for ; carried-written >= round; written += round {
+				feed(tr, transfer.Event{Kind: transfer.Written, Entry: &wire.Entry{Kind: wire.File, Size: 1 << 30}, Bytes: round})
+			}
+			p := tr.Progress(streams, 0, AheadOf(carried-written, streams))
+			require.Equal(t, written, p.Written)
+			if p.Elapsed > ReportEvery {
+				require.InEpsilon(t, rate*8, p.Goodput, 0.01, "%v", p.Elapsed)
+			}
+		}
+		require.InEpsilon(t, rate*8, tr.Report("").Peak, 0.01)
+		tr.Restart(true)
+		tr.Progress(streams, 0, 0)
+		time.Sleep(ReportEvery)
+		require.InEpsilon(t, rate*8, tr.Progress(streams, 0, rate*ReportEvery.Milliseconds()/1000).Goodput, 0.01)
+	})
 }

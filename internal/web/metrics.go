@@ -42,7 +42,7 @@ var (
 	transfers  = metric{"fxfer_transfers", prometheus.GaugeValue, "Sessions that send or receive files.", flowLabels}
 	streams    = metric{"fxfer_streams", prometheus.GaugeValue, "Data streams of sessions that send or receive files.", flowLabels}
 	underWay   = metric{"fxfer_files_under_way", prometheus.GaugeValue, "Files of running transfers that are neither done nor failed, as far as they have been found.", flowLabels}
-	goodput    = metric{"fxfer_goodput_bytes_per_second", prometheus.GaugeValue, "Payload written at the receiver over the last seconds.", flowLabels}
+	goodput    = metric{"fxfer_goodput_bytes_per_second", prometheus.GaugeValue, "Payload that arrived at the receiver over the last seconds, incomplete blocks included.", flowLabels}
 	rtt        = metric{"fxfer_rtt_seconds", prometheus.GaugeValue, "Smoothed round-trip time, mean of the transfers.", flowLabels}
 	minRTT     = metric{"fxfer_rtt_min_seconds", prometheus.GaugeValue, "Least round-trip time of any running transfer.", flowLabels}
 	bdp        = metric{"fxfer_bdp_bytes", prometheus.GaugeValue, "Bandwidth-delay product: peak goodput times least round-trip time, sum of the transfers.", flowLabels}
