@@ -84,7 +84,9 @@ func (l *onlyLink) watch(call *fxfer.Transfer) {
 		if l.entries++; l.entries == 1 && r.Kind == "symlink" {
 			l.name = r.Path
 		}
-		show(r)
+		if show != nil {
+			show(r)
+		}
 	}
 }
 

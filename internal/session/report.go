@@ -96,14 +96,20 @@ type failure struct {
 func (f *failure) Error() string { return f.text }
 func (f *failure) Unwrap() error { return f.err }
 
-var kindsOfEntries = map[wire.Kind]string{
+// kindsOfEntries is no map, because each entry's outcome looks here.
+var kindsOfEntries = [...]string{
 	wire.File: "file", wire.Dir: "folder", wire.Symlink: "symlink", wire.Share: "share",
 	wire.Fifo: "fifo", wire.Hardlink: "hard link", wire.CharDevice: "character device",
 	wire.BlockDevice: "block device", wire.Socket: "socket",
 }
 
 // KindName is the word for a kind of entries, such as "file"; "" for an unknown kind.
-func KindName(k wire.Kind) string { return kindsOfEntries[k] }
+func KindName(k wire.Kind) string {
+	if int(k) >= len(kindsOfEntries) {
+		return ""
+	}
+	return kindsOfEntries[k]
+}
 
 // Report sums a transfer up.
 type Report struct {

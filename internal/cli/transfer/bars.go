@@ -147,8 +147,6 @@ func fileFigures(f *fxfer.FileProgress, width int) string {
 	return fitting([]figure{{fmt.Sprintf("%5s", share), shareRank}, {bytes, essential}}, width)
 }
 
-func (b *bars) file(*fxfer.FileResult) {}
-
 func (b *bars) notice(text string) {
 	line := fmt.Sprintf("fxfer: %s\n", term.OneLine(text))
 	if b.container == nil {

@@ -17,12 +17,15 @@ import (
 // display shows a transfer. Only one of its methods may be called at a time.
 type display interface {
 	progress(*fxfer.Progress)
-	file(*fxfer.FileResult)
 	notice(text string)
 	// finish removes what progress has drawn, then shows the outcome. The report is nil if there is
 	// none, and err is nil after success.
 	finish(report *fxfer.Report, err error)
 }
+
+// lister is a display that shows the outcome of each entry. Where nobody does, no outcome is made:
+// a digest as text is a large part of what a small file costs.
+type lister interface{ file(*fxfer.FileResult) }
 
 // newDisplay chooses a display by the flags and the terminal. Results go to out, messages to errs.
 // The verb is "sent" or "received".
@@ -67,8 +70,15 @@ func (g *guarded) call(f func(display)) {
 }
 
 func (g *guarded) progress(p fxfer.Progress) { g.call(func(d display) { d.progress(&p) }) }
-func (g *guarded) file(r fxfer.FileResult)   { g.call(func(d display) { d.file(&r) }) }
 func (g *guarded) notice(text string)        { g.call(func(d display) { d.notice(text) }) }
+
+// lists returns what takes the outcomes of entries, nil if the display does not show them.
+func (g *guarded) lists() func(fxfer.FileResult) {
+	if _, ok := g.shown.(lister); !ok {
+		return nil
+	}
+	return func(r fxfer.FileResult) { g.call(func(d display) { d.(lister).file(&r) }) }
+}
 
 func (g *guarded) finish(report *fxfer.Report, err error) {
 	g.call(func(d display) {
@@ -81,7 +91,6 @@ func (g *guarded) finish(report *fxfer.Report, err error) {
 type quiet struct{ people }
 
 func (q quiet) progress(*fxfer.Progress) {}
-func (q quiet) file(*fxfer.FileResult)   {}
 func (q quiet) notice(string)            {}
 
 func (q quiet) finish(report *fxfer.Report, err error) {
@@ -133,8 +142,6 @@ func (l *plainLines) progress(p *fxfer.Progress) {
 	}
 	l.notice(strings.Join(parts, ", "))
 }
-
-func (l *plainLines) file(*fxfer.FileResult) {}
 
 func (l *plainLines) notice(text string) { fmt.Fprintf(l.errs, "fxfer: %s\n", term.OneLine(text)) }
 

@@ -210,9 +210,9 @@ func TestJSONLines(t *testing.T) {
 		p.Elapsed = time.Duration(ms) * time.Millisecond
 		d.progress(&p)
 	}
-	d.file(&fxfer.FileResult{Path: "<a>\n", Kind: "file", Bytes: 3, Outcome: fxfer.Committed, Digest: "d1"})
+	d.(lister).file(&fxfer.FileResult{Path: "<a>\n", Kind: "file", Bytes: 3, Outcome: fxfer.Committed, Digest: "d1"})
 	failed := fxfer.FileResult{Path: "b", Kind: "file", Outcome: fxfer.Failed, Err: fs.ErrPermission}
-	d.file(&failed)
+	d.(lister).file(&failed)
 	d.notice("connection lost")
 	d.finish(&fxfer.Report{Server: "h:1", Duration: 1500 * time.Millisecond, Goodput: 1e6, RTT: time.Millisecond, Failures: []fxfer.FileResult{failed}},
 		&fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("1 failed")})
@@ -244,7 +244,6 @@ func TestBars(t *testing.T) {
 		p := under()
 		p.Active[0].Path = fmt.Sprint(i / 5)
 		g.progress(p)
-		g.file(fxfer.FileResult{Path: "x"})
 		g.notice("connection lost")
 	}
 	g.finish(&fxfer.Report{Same: 2}, nil)
@@ -286,11 +285,41 @@ func TestOwnersAsked(t *testing.T) {
 	require.True(t, f.ownersAsked())
 }
 
+// Only a display that shows each entry asks for their outcomes.
+func TestLists(t *testing.T) {
+	for name, x := range map[string]struct {
+		flags Flags
+		lists bool
+	}{
+		"plain":   {Flags{}, false},
+		"quiet":   {Flags{Quiet: true}, false},
+		"json":    {Flags{JSON: true}, true},
+		"dry run": {Flags{Call: fxfer.Transfer{Target: fxfer.Target{DryRun: true}}}, true},
+	} {
+		g := guarded{shown: newDisplay(&x.flags, "sent", io.Discard, io.Discard)}
+		require.Equal(t, x.lists, g.lists() != nil, name)
+	}
+	g := guarded{shown: &bars{}}
+	require.Nil(t, g.lists())
+
+	r, err := newReportFile(filepath.Join(t.TempDir(), "report"))
+	require.NoError(t, err)
+	g.shown = &reporting{quiet{}, r}
+	file := g.lists()
+	file(fxfer.FileResult{Path: "a", Outcome: fxfer.Unchanged})
+	g.finish(nil, nil)
+	file(fxfer.FileResult{Path: "too late", Outcome: fxfer.Unchanged})
+	require.NoError(t, r.close())
+	all, err := os.ReadFile(r.file.Name())
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(all), "\n"), "%s", all)
+}
+
 func TestItemised(t *testing.T) {
 	var out, errs strings.Builder
 	d := newDisplay(&Flags{Call: fxfer.Transfer{Target: fxfer.Target{DryRun: true}}}, "sent", &out, &errs)
 	for path, outcome := range []fxfer.Outcome{fxfer.WouldCreate, fxfer.WouldUpdate, fxfer.WouldSet, fxfer.WouldRemove, fxfer.Unchanged, fxfer.Skipped} {
-		d.file(&fxfer.FileResult{Path: fmt.Sprintf("%d\n\x1b", path), Outcome: outcome})
+		d.(lister).file(&fxfer.FileResult{Path: fmt.Sprintf("%d\n\x1b", path), Outcome: outcome})
 	}
 	d.finish(&fxfer.Report{Plan: &fxfer.Plan{Create: 1}}, nil)
 	require.Equal(t, "create    0\ufffd\ufffd\nupdate    1\ufffd\ufffd\nmetadata  2\ufffd\ufffd\ndelete    3\ufffd\ufffd\n"+

@@ -60,5 +60,7 @@ func (r *reporting) progress(p *fxfer.Progress) {
 
 func (r *reporting) file(x *fxfer.FileResult) {
 	r.lines.line(x)
-	r.display.file(x)
+	if l, ok := r.display.(lister); ok {
+		l.file(x)
+	}
 }

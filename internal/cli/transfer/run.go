@@ -35,7 +35,7 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 		d.shown = &reporting{d.shown, lines}
 	}
 	opt, call := f.Opt, f.Call
-	opt.Notice, call.Progress, call.File = d.notice, d.progress, d.file
+	opt.Notice, call.Progress, call.File = d.notice, d.progress, d.lists()
 	if term.Present() {
 		opt.Confirm = term.Confirm
 	}
