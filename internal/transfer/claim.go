@@ -61,7 +61,7 @@ type task struct {
 func newClaims(counts *counters, clock *Clock, planned int, speculate bool) *claims {
 	c := &claims{
 		counts: counts, clock: clock, planned: planned, speculate: speculate,
-		streams: sendStreams{live: make(map[uint64]*sendStream)},
+		streams: sendStreams{live: make(map[uint64]*sendStream)}, traffic: traffic{began: time.Now()},
 	}
 	c.cond, c.parked = sync.NewCond(&c.mu), sync.NewCond(&c.mu)
 	c.timer = time.AfterFunc(time.Hour, c.wake)
@@ -171,7 +171,7 @@ func (c *claims) setActive(n int) {
 func (c *claims) states() []StreamState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.streams.states()
+	return c.streams.states(c.traffic.began)
 }
 
 // ending reports whether there is nothing left to claim, and nothing will come.
@@ -305,7 +305,7 @@ func (c *claims) claimOverdueLocked(st *sendStream, batch []*sending) (task, boo
 	if e == nil {
 		return task{}, false
 	}
-	if wait := max(overdueAfter, patience*c.traffic.latency) - time.Since(since); wait > 0 {
+	if wait := max(overdueAfter, patience*c.traffic.latency) - (c.traffic.now() - since); wait > 0 {
 		c.timer.Reset(wait)
 		return task{}, false
 	}
@@ -321,7 +321,7 @@ func (c *claims) claimOverdueLocked(st *sendStream, batch []*sending) (task, boo
 func (c *claims) land(e *sending, block int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.traffic.land(e, block, time.Time{})
+	c.traffic.land(e, block, unseen)
 }
 
 // leave takes a block that could not be read from a stream. It returns whether another stream
@@ -466,9 +466,12 @@ func (c *claims) queueFirstLocked(e *sending) {
 	c.cond.Broadcast()
 }
 
+// now returns the time of the session.
+func (c *claims) now() time.Duration { return c.traffic.now() }
+
 // written counts an acknowledged block. It returns its length, 0 if it was counted before, and how
 // much of it was sent.
-func (c *claims) written(e *sending, block int64, now time.Time) (n, fresh int64, err error) {
+func (c *claims) written(e *sending, block int64, now time.Duration) (n, fresh int64, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_, flying := e.claims.flying.get(block)
@@ -515,7 +518,7 @@ func (c *claims) resend(e *sending, blocks []wire.Extent) error {
 		c.counts.rejected.Add(x.Count)
 		for b := range e.claims.flying.all() {
 			if b >= x.Start && b < x.Start+x.Count {
-				c.traffic.land(e, b, time.Time{})
+				c.traffic.land(e, b, unseen)
 			}
 		}
 		if e.claims.delta != nil {
@@ -555,7 +558,7 @@ func (c *claims) forget(entries ...*sending) {
 		}
 		c.closeLocked(e)
 		for block := range e.claims.flying.all() {
-			c.traffic.land(e, block, time.Time{})
+			c.traffic.land(e, block, unseen)
 		}
 		clear(e.claims.kept)
 	}

@@ -439,7 +439,7 @@ func (d *differ) block(block int64, want wire.ShortDigest, differ, empty *blocks
 		return nil
 	}
 	if d.e.item.Entry.Holes { // a hole is not sent anyway
-		data, err := d.e.file.dataFrom(start, start+length)
+		data, err := d.e.source().dataFrom(start, start+length)
 		if err != nil {
 			return err
 		}
@@ -487,11 +487,11 @@ func (k *oldChunks) find(chunk []byte) int64 {
 // chunks looks for the chunks of the old file in the new one.
 func (d *differ) chunks() error {
 	e := d.e
-	f, err := e.file.acquire()
+	f, err := e.source().acquire()
 	if err != nil {
 		return err
 	}
-	defer e.file.release()
+	defer e.source().release()
 	known := oldChunks{byDigest: make(map[wire.ShortDigest]oldChunk)}
 	if err := d.learn(&known, chunkAhead); err != nil {
 		return err

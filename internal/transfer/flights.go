@@ -7,13 +7,20 @@ import (
 
 // traffic is what all streams have in flight. claims.mu guards it.
 type traffic struct {
+	began   time.Time     // of the session
 	entries []*sending    // with blocks in flight, each at its blockClaims.place
 	latency time.Duration // of a block, from claim to acknowledgement, smoothed
 }
 
+// now returns the time of the session. It costs half of time.Now, and takes a third of its room.
+func (t *traffic) now() time.Duration { return time.Since(t.began) }
+
+// unseen is the time of an acknowledgement that did not come.
+const unseen time.Duration = -1
+
 // fly records that a stream carries a block.
 func (t *traffic) fly(e *sending, block int64, st *sendStream) {
-	now := time.Now()
+	now := t.now()
 	if st.flying == 0 {
 		st.moved = now
 	}
@@ -32,19 +39,19 @@ func (t *traffic) fly(e *sending, block int64, st *sendStream) {
 }
 
 // land ends the flight of a block, if it is in flight, and returns how long it took. now is the
-// time of its acknowledgement, or zero.
-func (t *traffic) land(e *sending, block int64, now time.Time) time.Duration {
+// time of its acknowledgement, or unseen.
+func (t *traffic) land(e *sending, block int64, now time.Duration) time.Duration {
 	f, _ := e.claims.flying.get(block)
 	for _, st := range f.owners {
 		if st != nil {
 			st.flying--
-			if !now.IsZero() {
+			if now != unseen {
 				st.moved = now
 			}
 		}
 	}
 	t.drop(e, block)
-	return now.Sub(f.since)
+	return now - f.since
 }
 
 // leave takes a block from a stream, and lets it be claimed again if no other stream carries it.
@@ -86,14 +93,14 @@ func (t *traffic) drop(e *sending, block int64) {
 }
 
 // oldest returns the block that is longest in flight on one stream that is not st.
-func (t *traffic) oldest(st *sendStream) (oldest *sending, block int64, since time.Time) {
-	since = time.Now()
+func (t *traffic) oldest(st *sendStream) (oldest *sending, block int64, since time.Duration) {
+	since = t.now()
 	for _, e := range t.entries {
 		if e.closed.Load() || e.claims.delta != nil && !e.claims.delta.isCompared() {
 			continue // streams are idle during the comparison
 		}
 		for b, f := range e.claims.flying.all() {
-			if f.owners[1] == nil && f.owners[0] != st && f.since.Before(since) {
+			if f.owners[1] == nil && f.owners[0] != st && f.since < since {
 				oldest, block, since = e, b, f.since
 			}
 		}
@@ -120,11 +127,11 @@ type sendStream struct {
 	id     uint64
 	stream Stream
 
-	dead    bool      // it carries nothing any more
-	retired bool      // it may claim no more
-	ended   bool      // the receiver has closed it, so nothing more may be claimed
-	flying  int       // blocks not acknowledged
-	moved   time.Time // of the last acknowledgement, or since when the first block is in flight
+	dead    bool          // it carries nothing any more
+	retired bool          // it may claim no more
+	ended   bool          // the receiver has closed it, so nothing more may be claimed
+	flying  int           // blocks not acknowledged
+	moved   time.Duration // of the last acknowledgement, or since when the first block is in flight
 }
 
 // isParked reports whether a stream must not claim: it is retired, or others are active.
@@ -152,10 +159,11 @@ func (s *sendStreams) count() int {
 	return len(s.live)
 }
 
-func (s *sendStreams) states() []StreamState {
+// states returns the state of each stream in a session that began then.
+func (s *sendStreams) states(began time.Time) []StreamState {
 	states := make([]StreamState, 0, len(s.live))
 	for _, st := range s.live {
-		states = append(states, StreamState{st.id, st.flying, st.moved})
+		states = append(states, StreamState{st.id, st.flying, began.Add(st.moved)})
 	}
 	return states
 }
@@ -163,7 +171,7 @@ func (s *sendStreams) states() []StreamState {
 // flight is a block that was claimed and is not acknowledged.
 type flight struct {
 	owners [2]*sendStream // the second is nil until the block was overdue
-	since  time.Time
+	since  time.Duration  // by traffic.now
 }
 
 // flights are an entry's blocks in flight. Most files have only block 0, which needs no map.

@@ -115,3 +115,9 @@ func TestFoldersHold(t *testing.T) {
 	require.Zero(t, x.held)
 	require.Zero(t, x.memory.used)
 }
+
+// TestSizeOfEntries: objects of more than 512 bytes cost the collector a header each, and thousands of
+// these are under way.
+func TestSizeOfEntries(t *testing.T) {
+	require.LessOrEqual(t, unsafe.Sizeof(sending{}), uintptr(512))
+}

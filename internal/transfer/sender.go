@@ -81,7 +81,7 @@ func (s *Sender) Run(ctx context.Context) error {
 	tasks.Wait()
 	s.side.running.Wait()
 	for _, e := range s.manifest.rest() {
-		e.file.close()
+		e.file.Load().close()
 	}
 	return s.side.result()
 }
@@ -282,7 +282,7 @@ func (s *Sender) ended(entries []*sending, last func(i int) Event) {
 	s.claims.forget(entries...)
 	for i, e := range entries {
 		if e != nil {
-			e.file.close()
+			e.file.Load().close()
 			ev := last(i)
 			ev.Index, ev.Entry = e.index, &e.item.Entry
 			s.side.event(ev)
@@ -391,7 +391,7 @@ func (s *Sender) recheckBlock(e *sending, block int64, buf []byte, hash *digest.
 
 // written counts acknowledged blocks. Neighbours of one entry make one event.
 func (s *Sender) written(blocks []wire.BlockID) error {
-	now := time.Now()
+	now := s.claims.now()
 	var e *sending
 	ev := Event{Kind: Written}
 	report := func() {
@@ -453,8 +453,8 @@ func (s *Sender) entryRead(e *sending) {
 	if m == nil {
 		return
 	}
-	if e.file != nil {
-		if err := e.file.unchanged(); err != nil {
+	if f := e.file.Load(); f != nil {
+		if err := f.unchanged(); err != nil {
 			s.readFailed(e, err)
 			return
 		}
@@ -514,7 +514,7 @@ func (s *Sender) resolve(e *sending, failed bool) bool {
 		return false
 	}
 	s.claims.forget(e)
-	e.file.close()
+	e.file.Load().close()
 	return true
 }
 

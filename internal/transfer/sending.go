@@ -13,15 +13,18 @@ import (
 
 // sending is an entry that the sender has announced and that is not resolved. The manifest numbers
 // it, claims hand out its blocks, and carriers digest them.
+//
+// There are thousands at a time, most of them of small files. So what those do not need is made
+// where it is needed: see source and hashesLocked. TestSizeOfEntries bounds the rest.
 type sending struct {
-	index uint64      // set by the manifest before anybody else knows the entry, as are the others here
-	item  Item        // Entry.Xattrs is nil once the entry was announced
-	file  *sourceFile // opened, or nil for what has no content to open
-	tries int         // how often it changed before
-	held  int         // bytes of names and attributes
-	fixed int64       // number of blocks; 0 for a stream
+	index  uint64 // set by the manifest before anybody else knows the entry, as are the others here
+	item   Item   // Entry.Xattrs is nil once the entry was announced
+	counts *counters
+	tries  int   // how often it changed before
+	held   int   // bytes of names and attributes
+	fixed  int64 // number of blocks; 0 for a stream
 
-	opened sourceFile
+	file atomic.Pointer[sourceFile] // nil until somebody reads it, otherwise than as a whole
 
 	// closed is set once nothing more of the entry is to be sent or said: it is resolved, or it
 	// changed and will be announced again.
@@ -37,13 +40,26 @@ type sending struct {
 	mu     sync.Mutex // guards the following; held before claims.mu where both are
 	blocks int64      // number of blocks; for a stream that has not ended, of those read so far
 	size   int64      // bytes; final once ended
+	hashes *hashes    // of blocks; nil until one is digested
+	digest [32]byte   // of a small file that was read
+	read   bool       // it was read
 	ended  bool
 	told   bool // EndEntry was sent
-	tree   digest.Tree
-	full   digest.Tree  // as tree, with the digests of holes; empty where nobody compares it
-	holes  blockset.Set // blocks without data
-	digest [32]byte     // of a small file that was read
-	read   bool         // it was read
+}
+
+// hashes are the digests of an entry's blocks.
+type hashes struct {
+	tree  digest.Tree
+	full  digest.Tree  // as tree, with the digests of holes; empty where nobody compares it
+	holes blockset.Set // blocks without data
+}
+
+// hashesLocked returns the digests of the entry's blocks, to read or add some.
+func (e *sending) hashesLocked() *hashes {
+	if e.hashes == nil {
+		e.hashes = new(hashes)
+	}
+	return e.hashes
 }
 
 // blockClaims are the blocks of one entry that can be claimed, or are in flight. claims.mu guards
@@ -67,6 +83,7 @@ func newSending(item Item, tries int) *sending {
 // measure sets what follows from the entry's kind and size.
 func (e *sending) measure(counts *counters) {
 	x := &e.item.Entry
+	e.counts = counts
 	switch {
 	case x.Kind != wire.File:
 	case e.item.Stream != nil:
@@ -74,10 +91,24 @@ func (e *sending) measure(counts *counters) {
 	default:
 		e.fixed = blocksOf(x.Size, x.BlockLog)
 		e.blocks, e.ended = e.fixed, true
-		e.file = &e.opened
-		e.opened.content, e.opened.counts = e.item.Content, counts
-		e.opened.holes, e.opened.single = x.Holes, e.fixed == 1
 	}
+}
+
+// source returns the entry's file, which is opened when it is first read.
+func (e *sending) source() *sourceFile {
+	if f := e.file.Load(); f != nil {
+		return f
+	}
+	f := &sourceFile{
+		content: e.item.Content, counts: e.counts, holes: e.item.Entry.Holes, single: e.fixed == 1,
+	}
+	if !e.file.CompareAndSwap(nil, f) {
+		return e.file.Load()
+	}
+	if e.closed.Load() { // whoever closed the entry may have found no file to close
+		f.close()
+	}
+	return f
 }
 
 // small reports whether the entry is a file of one block at most, which travels whole, with its
@@ -106,7 +137,7 @@ func (e *sending) readBlock(
 ) ([]byte, []disk.Range, error) {
 	payload := room[:e.length(block)]
 	hash.Reset(e.offset(block))
-	data, err := e.file.read(lap, e.offset(block), payload, hash)
+	data, err := e.source().read(lap, e.offset(block), payload, hash)
 	return payload, data, err
 }
 
@@ -114,9 +145,10 @@ func (e *sending) readBlock(
 func (e *sending) addNode(block int64, n digest.Node) (whole bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.tree.Add(block, n)
+	h := e.hashesLocked()
+	h.tree.Add(block, n)
 	if e.item.Compare != nil && e.item.Entry.Holes {
-		e.full.Add(block, n)
+		h.full.Add(block, n)
 	}
 	return e.wholeLocked()
 }
@@ -128,13 +160,13 @@ func (e *sending) whole() bool {
 	return e.wholeLocked()
 }
 
-func (e *sending) wholeLocked() bool { return e.ended && e.tree.Count() == e.blocks }
+func (e *sending) wholeLocked() bool { return e.ended && e.hashesLocked().tree.Count() == e.blocks }
 
 // hasNode reports whether a block is digested.
 func (e *sending) hasNode(block int64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.tree.Has(block)
+	return e.hashesLocked().tree.Has(block)
 }
 
 // setDigest takes the digest of a small file.
@@ -165,13 +197,14 @@ func (e *sending) end() *wire.EndEntry {
 	if e.told || e.closed.Load() || !e.ended || e.item.Early {
 		return nil
 	}
-	root, whole := e.tree.Root(e.blocks)
+	h := e.hashesLocked()
+	root, whole := h.tree.Root(e.blocks)
 	if !whole {
 		return nil
 	}
 	e.told = true
 	return &wire.EndEntry{
-		Index: e.index, Size: e.size, Digest: root, Holes: blockset.Runs[wire.Extent](e.holes),
+		Index: e.index, Size: e.size, Digest: root, Holes: blockset.Runs[wire.Extent](h.holes),
 	}
 }
 
@@ -188,7 +221,8 @@ func (e *sending) sentWhole() (d [32]byte, ok bool) {
 	case e.small():
 		return e.digest, e.read
 	}
-	if d, ok = e.tree.Root(e.blocks); !e.holes.Empty() {
+	h := e.hashesLocked()
+	if d, ok = h.tree.Root(e.blocks); !h.holes.Empty() {
 		d = [32]byte{}
 	}
 	return d, ok && e.told
@@ -213,7 +247,7 @@ func (e *sending) compare(m *wire.EndEntry) error {
 		}
 	}
 	e.mu.Lock()
-	root, _ := e.full.Root(e.blocks)
+	root, _ := e.hashesLocked().full.Root(e.blocks)
 	e.mu.Unlock()
 	return e.item.Compare(root)
 }
@@ -221,7 +255,7 @@ func (e *sending) compare(m *wire.EndEntry) error {
 func (e *sending) addFull(block int64, n digest.Node) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.full.Add(block, n)
+	e.hashesLocked().full.Add(block, n)
 }
 
 // holeNode stands in the tree of digests for a block without data. To digest the zeros would take
@@ -232,7 +266,7 @@ var holeNode digest.Node
 // and are not claimed, are not sent.
 func (e *sending) skipHole(c *claims, block int64) (bool, error) {
 	size := e.item.Entry.Size
-	data, err := e.file.dataFrom(e.offset(block), size)
+	data, err := e.source().dataFrom(e.offset(block), size)
 	if err != nil {
 		return false, err
 	}
@@ -242,18 +276,19 @@ func (e *sending) skipHole(c *claims, block int64) (bool, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	h := e.hashesLocked()
 	switch {
-	case last <= block || e.holes.Fragments() >= maxHoles:
+	case last <= block || h.holes.Fragments() >= maxHoles:
 		return false, nil
-	case e.holes.Has(block):
+	case h.holes.Has(block):
 		return true, nil
-	case e.tree.Has(block):
+	case h.tree.Has(block):
 		return false, fmt.Errorf("%w: it has a hole where data was", disk.ErrChanged)
 	}
 	hole := c.takeHole(e, block, last)
 	for run := range hole.All() {
-		e.tree.AddRun(run.Start, run.Count, holeNode)
-		e.holes.AddRun(run.Start, run.Count)
+		h.tree.AddRun(run.Start, run.Count, holeNode)
+		h.holes.AddRun(run.Start, run.Count)
 	}
 	return true, nil
 }

@@ -226,9 +226,9 @@ func (c *carrier) readSmall(e *sending, payload []byte) ([]disk.Range, error) {
 	c.hash.Reset(0)
 	whole, ok := e.item.Content.(wholeReader)
 	if !ok || e.item.Entry.Holes {
-		data, err := e.file.read(c.lap, 0, payload, &c.hash)
+		data, err := e.source().read(c.lap, 0, payload, &c.hash)
 		if err == nil {
-			err = e.file.unchanged()
+			err = e.source().unchanged()
 		}
 		return data, err
 	}

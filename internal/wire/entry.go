@@ -120,22 +120,22 @@ const (
 // Entry is one file, folder, link or special file of the manifest.
 type Entry struct {
 	Kind        Kind
-	Path        string // slash separated, relative to the target
-	Size        int64  // bytes, or Unknown
-	ModTime     int64  // ns since 1970
-	Mode        uint32 // permission bits 0o7777
-	Link        string // a symlink's target, a share's rights, or the path of a hard link's file
-	Alias       string // path of the entry that this link or special file is another name of, or ""
-	First       uint64 // index of a hard link's file, or of Alias
-	Ino, Dev    uint64 // the source's file id, 0 if it has none
 	BlockLog    uint8  // block size is 1<<BlockLog bytes
 	Holes       bool   // the file has ranges without data
 	Named       bool   // it has several names: others may follow
 	Owned       bool   // UID and GID are known
-	UID, GID    uint32
-	User, Group string // their names, "" if unknown
-	Rdev        uint64 // number of a device, as Linux encodes it
 	Listed      bool   // Xattrs has all attributes of the source
+	Mode        uint32 // permission bits 0o7777
+	UID, GID    uint32
+	Path        string // slash separated, relative to the target
+	Size        int64  // bytes, or Unknown
+	ModTime     int64  // ns since 1970
+	Link        string // a symlink's target, a share's rights, or the path of a hard link's file
+	Alias       string // path of the entry that this link or special file is another name of, or ""
+	First       uint64 // index of a hard link's file, or of Alias
+	Ino, Dev    uint64 // the source's file id, 0 if it has none
+	User, Group string // names of UID and GID, "" if unknown
+	Rdev        uint64 // number of a device, as Linux encodes it
 	Xattrs      []Xattr
 }
 
