@@ -287,8 +287,9 @@ func refusal(cause error) *wire.Refuse {
 }
 
 // read calls handle for each message until that returns false or an error, or the stream ends. It
-// answers pings itself.
+// answers pings itself. handle must not keep the list of Entries or Answers.
 func (p *pump) read(handle func(wire.Message) (more bool, err error)) error {
+	p.reader.Reuse()
 	for {
 		if !p.deadline(setReadDeadline) {
 			return errClosed

@@ -54,6 +54,7 @@ type Receiver struct {
 	committer *committer
 	pruner    *pruner
 	streams   streamSet
+	answers   []wire.Answer // room for those to a message of entries; only entries uses it
 
 	failed, grave atomic.Int64 // entries; see isGrave
 	finished      atomic.Bool  // the sender is about to hear that all is done
@@ -270,7 +271,7 @@ func (v *Receiver) begin(m *wire.Manifest) error {
 	return v.target.begin(m.Single)
 }
 
-// entries answers newly announced entries.
+// entries answers newly announced entries. It keeps nothing of m but strings and attributes.
 func (v *Receiver) entries(m *wire.Entries) error {
 	if err := v.table.startBatch(m); err != nil {
 		return err
@@ -278,7 +279,7 @@ func (v *Receiver) entries(m *wire.Entries) error {
 	if err := v.table.reserve(v.side.ctx, m.Entries); err != nil {
 		return err
 	}
-	answers := wire.Answers{Answers: make([]wire.Answer, 0, len(m.Entries))}
+	answers := wire.Answers{Answers: v.answers[:0]}
 	var needed []*receiving
 	for i := range m.Entries {
 		e, a := v.entry(m.First+uint64(i), &m.Entries[i])
@@ -303,6 +304,9 @@ func (v *Receiver) entries(m *wire.Entries) error {
 			v.goOn(needed[0], a)
 			needed = needed[1:]
 		}
+	}
+	if cap(answers.Answers) <= 2*announceMost {
+		v.answers = answers.Answers
 	}
 	v.table.endBatch()
 	v.committer.flushIdle()

@@ -448,6 +448,9 @@ func (w *warnings) all() (all []*wire.Warning) {
 // full, it takes nothing, or too many files are open here. That one large file does not fit says
 // nothing about the next.
 func hopeless(err error) bool {
+	if err == nil {
+		return false
+	}
 	var large *disk.NoSpaceError
 	return errors.Is(err, disk.ErrNoSpace) && !errors.As(err, &large) || errors.Is(err, syscall.EROFS) ||
 		errors.Is(err, disk.ErrTooManyFiles)

@@ -93,7 +93,7 @@ func (m *Answers) encode(e *encoder) {
 }
 
 func (m *Answers) decode(d *decoder) {
-	m.Answers = make([]Answer, d.count(costAnswer))
+	m.Answers = d.answers(d.count(costAnswer))
 	for i := range m.Answers {
 		if m.Answers[i].decode(d); d.err != nil {
 			return

@@ -51,9 +51,10 @@ func (e *encoder) uints(list []uint64) {
 // decoder reads primitive types from a message body. It keeps the first error, and every read after
 // that returns a zero value. So a message is decoded straight through and checked once at the end.
 type decoder struct {
-	b    []byte
-	room int // what lists may still take in memory, bytes
-	err  error
+	b     []byte
+	room  int    // what lists may still take in memory, bytes
+	lists *lists // room for some of them; nil for none
+	err   error
 }
 
 func (d *decoder) fail(what string) {
@@ -169,6 +170,24 @@ func (d *decoder) count(cost int) int {
 	}
 	d.room -= n * cost
 	return n
+}
+
+// entries returns the list that a message of n entries is decoded into.
+func (d *decoder) entries(n int) []Entry {
+	if d.lists == nil || n > listsKept {
+		return make([]Entry, n)
+	}
+	d.lists.entries = roomFor(d.lists.entries, n)
+	return d.lists.entries
+}
+
+// answers returns the list that a message of n answers is decoded into.
+func (d *decoder) answers(n int) []Answer {
+	if d.lists == nil || n > listsKept {
+		return make([]Answer, n)
+	}
+	d.lists.answers = roomFor(d.lists.answers, n)
+	return d.lists.answers
 }
 
 // strings reads at most MaxStrings strings of at most MaxPath bytes each.

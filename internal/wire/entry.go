@@ -68,7 +68,7 @@ func (m *Entries) encodeAliases(e *encoder) {
 
 func (m *Entries) decode(d *decoder) {
 	m.First = d.uint()
-	m.Entries = make([]Entry, d.count(costEntry))
+	m.Entries = d.entries(d.count(costEntry))
 	for i := range m.Entries {
 		before := &Entry{}
 		if i > 0 {

@@ -185,12 +185,15 @@ func Append(b []byte, m Message) []byte {
 
 // Decode decodes the body of a message. It returns nil without an error for an unknown type, and
 // ignores bytes after the known fields, since a newer peer may have added fields.
-func Decode(t Type, body []byte) (Message, error) {
+func Decode(t Type, body []byte) (Message, error) { return decode(t, body, nil) }
+
+// decode is Decode into room for lists, nil for none.
+func decode(t Type, body []byte, room *lists) (Message, error) {
 	if !t.known() {
 		return nil, nil
 	}
 	m := messages[t].empty()
-	d := decoder{b: body, room: MaxDecoded}
+	d := decoder{b: body, room: MaxDecoded, lists: room}
 	m.decode(&d)
 	if d.err != nil {
 		return nil, fmt.Errorf("message %s: %w", t, d.err)

@@ -214,6 +214,43 @@ func TestRoundTrip(t *testing.T) {
 	require.ErrorIs(t, err, io.EOF)
 }
 
+// TestReuse: a reader that uses lists again leaves nothing of one message in the next.
+func TestReuse(t *testing.T) {
+	var full []Message
+	for _, m := range examples() {
+		switch m.(type) {
+		case *Entries, *Answers:
+			full = append(full, m)
+		}
+	}
+	require.Len(t, full, 2)
+	files, same := make([]Entry, 9), make([]Answer, 9)
+	for i := range files {
+		files[i] = Entry{Kind: File, Path: strconv.Itoa(i), BlockLog: 16}
+		same[i] = Answer{Index: uint64(i), Verdict: Same}
+	}
+	long := make([]Answer, listsKept+1)
+	for i := range long {
+		long[i] = Answer{Index: uint64(i), Verdict: Skip}
+	}
+	all := []Message{
+		&Entries{Entries: files[:1]}, full[0], &Entries{First: 9, Entries: files}, full[0], &Entries{Entries: files[:2]},
+		&Answers{same}, full[1], &Answers{same}, &Answers{long}, full[1], &Answers{same[:3]},
+	}
+	var stream []byte
+	for _, m := range all {
+		stream = Append(stream, m)
+	}
+	r := NewReader(bytes.NewReader(stream), MaxMessage)
+	r.Reuse()
+	for _, want := range all {
+		got, err := r.Next()
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	require.LessOrEqual(t, cap(r.room.answers), listsKept, "a peer does not make it keep more")
+}
+
 // TestNewerPeer appends fields that this release does not know to every message.
 func TestNewerPeer(t *testing.T) {
 	for _, want := range examples() {
