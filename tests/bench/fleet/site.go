@@ -157,7 +157,7 @@ func (s *site) control(ctx context.Context) (err error) {
 	if s.keys, err = fleet.LoadCredentials(file); err != nil {
 		return err
 	}
-	s.member, err = fleet.Connect(ctx, s.address, s.keys)
+	s.member, err = fleet.Connect(ctx, &fleet.Controlled{Address: s.address, Credentials: s.keys})
 	return err
 }
 
