@@ -35,6 +35,8 @@ type measurement struct {
 	Machine string    `json:"machine"`
 	Times   times     `json:"times"`
 	Checks  []checked `json:"checks"`
+
+	found map[string][]bottleneck // by tree and pass
 }
 
 func evidence() error {
@@ -95,7 +97,7 @@ func (m *measurement) take(ctx context.Context, root string, size sizes) (err er
 	say := func(format string, args ...any) {
 		fmt.Fprintf(os.Stderr, "%6.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
-	dir, err := os.MkdirTemp("", "fxfer-fleet-")
+	dir, err := os.MkdirTemp("", "fxfer-scale-")
 	if err != nil {
 		return err
 	}
@@ -117,8 +119,11 @@ func (m *measurement) take(ctx context.Context, root string, size sizes) (err er
 		return err
 	}
 	defer q.conn.Close()
-	if err := q.measure(ctx, s, size.queue, &m.Times); err != nil {
+	if err := q.measure(ctx, size.queue, &m.Times); err != nil {
 		return err
+	}
+	if err := s.measureMemory(ctx, size.held, size.held/10, &m.Times); err != nil {
+		return fmt.Errorf("memory: %w", err)
 	}
 	say("the queue is measured")
 	if err := s.measureTransfers(ctx, size, &m.Times, say); err != nil {

@@ -38,7 +38,7 @@ type fleetModel struct {
 	workerLine float64
 	line       float64
 	processors float64 // of the server
-	together   bool    // the workers run on the server's processors, too
+	together   bool    // workers and controller run on the server's processors, too
 	shardBytes int64   // 0: as by default
 	shardFiles int64
 	faster     [resources]float64 // than it is; 0: 1
@@ -89,6 +89,7 @@ type run struct {
 	listEnded bool
 	endedAll  int // shards that the controller has counted
 	finished  bool
+	carry     float64 // changed files that were not sent yet
 }
 
 type happening struct {
@@ -213,7 +214,7 @@ func (r *run) after(seconds float64, do func()) {
 func (r *run) transfer(c cost, bytes float64, do func()) {
 	cpu := c.Server
 	if r.together {
-		cpu += c.Worker
+		cpu += c.Worker + c.Controller
 	}
 	if c.Wall <= 0 || bytes == 0 && cpu == 0 {
 		r.after(c.Wall, do)
@@ -279,9 +280,9 @@ func (r *run) list() {
 	r.left -= n
 	r.shards++
 	r.transfer(cost{Wall: wall, Worker: wall}, 0, func() {
-		alone := r.AddAlone * float64(n) / listed
+		paths := r.AddPath * float64(n)
 		r.lists += float64(n) * r.names
-		r.queue(max(r.Publish, alone), alone, func() {
+		r.queue(r.Add+paths, r.AddAlone+paths, func() {
 			r.ready = append(r.ready, n)
 			r.backlog = max(r.backlog, len(r.ready))
 			r.give()
@@ -296,7 +297,7 @@ func (r *run) give() {
 		n := r.ready[0]
 		r.ready = r.ready[1:]
 		r.idle--
-		r.queue(r.Begin, r.BeginAlone, func() { r.send(n) })
+		r.queue(r.Begin, r.BeginAlone+r.BeginPath*float64(n), func() { r.send(n) })
 	}
 }
 
@@ -304,7 +305,9 @@ func (r *run) give() {
 func (r *run) send(n int64) {
 	files := float64(n)
 	size := float64(r.bytes) / float64(r.files)
-	sent := int64(math.Round(files * r.changed))
+	r.carry += files * r.changed
+	sent := int64(r.carry + 1e-6)
+	r.carry -= float64(sent)
 	bytes := float64(sent) * size
 	c := r.Shard.plus(r.Same.times(files - float64(sent))).plus(r.File.times(float64(sent)))
 	c.Worker += bytes * r.Byte.Worker

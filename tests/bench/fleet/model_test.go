@@ -9,9 +9,9 @@ import (
 
 // some are service times that make sums easy.
 var some = times{
-	AddAlone: 0.02, Publish: 0.001, BeginAlone: 0.01, Begin: 0.002, Renew: 0.001, EndAlone: 0.01, End: 0.002, Controller: 0.002, Clear: 0.01,
+	AddAlone: 0.02, Add: 0.001, AddPath: 1e-6, BeginPath: 5e-7, BeginAlone: 0.01, Begin: 0.002, Renew: 0.001, EndAlone: 0.01, End: 0.002, Controller: 0.002, Clear: 0.01,
 	MemoryBase: 1e8, MemoryPerShard: 500, List: 1e-5,
-	Shard: cost{0.1, 0.01, 0.01}, File: cost{1e-4, 5e-5, 5e-5}, Same: cost{1e-5, 5e-6, 5e-6}, Byte: cost{1e-9, 5e-10, 5e-10}, Finish: cost{1e-5, 5e-6, 5e-6},
+	Shard: cost{0.1, 0.01, 0.01, 0}, File: cost{1e-4, 5e-5, 5e-5, 0}, Same: cost{1e-5, 5e-6, 5e-6, 0}, Byte: cost{1e-9, 5e-10, 5e-10, 0}, Finish: cost{1e-5, 5e-6, 5e-6, 0},
 }
 
 func model(workers int, files, bytes int64) fleetModel {
@@ -44,6 +44,17 @@ func TestConservation(t *testing.T) {
 	}
 }
 
+// Of the changed part, nothing is lost to rounding, also where shards have one file.
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	for _, m := range []fleetModel{model(10, 1000, 1000*100e9), model(10, 1000, 1000*100e6), model(3, 100_000, 100_000)} {
+		m.changed = 0.01
+		require.InEpsilon(t, float64(m.bytes)/100, float64(m.simulate().sentBytes), 1e-6)
+		m.changed = 0
+		require.Zero(t, m.simulate().sentBytes)
+	}
+}
+
 // One worker does one thing after the other.
 func TestSum(t *testing.T) {
 	t.Parallel()
@@ -51,7 +62,7 @@ func TestSum(t *testing.T) {
 	m.Renew = 0
 	p := m.simulate()
 	require.Equal(t, 5, p.shards)
-	want := m.BeginAlone + 1e5*m.List + 5*m.AddAlone + m.EndAlone + m.Controller + // the list
+	want := m.BeginAlone + 1e5*(m.List+m.AddPath+m.BeginPath) + 5*m.AddAlone + m.EndAlone + m.Controller + // the list
 		5*(m.BeginAlone+m.Shard.Wall+m.EndAlone) + 1e5*m.File.Wall + m.Controller +
 		m.BeginAlone + 1e5*m.Finish.Wall + m.EndAlone + m.Controller
 	require.InDelta(t, want, p.total, 1e-6)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -171,7 +172,7 @@ func (q *queue) renew(ctx context.Context, key string, o fleet.Outcome, i int) e
 }
 
 // measure measures the queue and the controller. The site has no workers.
-func (q *queue) measure(ctx context.Context, s *site, n int, t *times) (err error) {
+func (q *queue) measure(ctx context.Context, n int, t *times) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Minute) // without a deadline, each request has one of 5 s
 	defer cancel()
 	list := make([]byte, 0, listed*50)
@@ -182,18 +183,23 @@ func (q *queue) measure(ctx context.Context, s *site, n int, t *times) (err erro
 	if err := q.putJob(ctx, job, fleet.Done, 0); err != nil { // so its records make no work
 		return err
 	}
-	long, short := tasksAt{atOnce: 1, list: list}, tasksAt{atOnce: crowd, list: []byte("one/path\x00")}
+	path := []byte("one/path\x00")
+	busy, alone, long := tasksAt{atOnce: crowd, list: path}, tasksAt{atOnce: 1, list: path}, tasksAt{atOnce: 1, list: list}
 	for from := 0; from < n; from += round { // before the lease of a task ends
-		if err := q.round(ctx, job, from, round, &short); err != nil {
-			return err
-		}
-		if err := q.round(ctx, job, n+from, round/20, &long); err != nil {
-			return err
+		for i, step := range []struct {
+			x *tasksAt
+			n int
+		}{{&busy, round}, {&alone, round / 20}, {&long, round / 20}} {
+			if err := q.round(ctx, job, i*n+from, step.n, step.x); err != nil {
+				return err
+			}
 		}
 	}
-	t.AddAlone, t.BeginAlone, t.EndAlone = long.add/long.n, long.begin/long.n, long.end/long.n
-	t.Publish, t.Begin, t.Renew, t.End = short.add/short.n, short.begin/short.n, short.renew/short.n, short.end/short.n
-	return q.measureController(ctx, s, n, t)
+	t.Add, t.Begin, t.Renew, t.End = busy.add/busy.n, busy.begin/busy.n, busy.renew/busy.n, busy.end/busy.n
+	t.AddAlone, t.BeginAlone, t.EndAlone = alone.add/alone.n, alone.begin/alone.n, alone.end/alone.n
+	t.AddPath = max(0, long.add/long.n-t.AddAlone) / listed
+	t.BeginPath = max(0, long.begin/long.n-t.BeginAlone) / listed
+	return q.measureController(ctx, n, t)
 }
 
 // round is how many tasks are under way at once.
@@ -239,7 +245,7 @@ func (q *queue) round(ctx context.Context, job string, from, n int, x *tasksAt) 
 
 // measureController has shards end as fast as they can, and waits until the controller has counted them.
 // Then the job ends, and the controller removes their lists.
-func (q *queue) measureController(ctx context.Context, s *site, n int, t *times) error {
+func (q *queue) measureController(ctx context.Context, n int, t *times) error {
 	const job = "20260101-000001-bbbbbb"
 	lists := max(100, n/10)
 	for i := range lists {
@@ -248,10 +254,6 @@ func (q *queue) measureController(ctx context.Context, s *site, n int, t *times)
 		}
 	}
 	if err := q.putJob(ctx, job, fleet.Sending, n); err != nil {
-		return err
-	}
-	before, err := resident(s.controller.cmd.Process.Pid)
-	if err != nil {
 		return err
 	}
 	began := time.Now()
@@ -266,11 +268,6 @@ func (q *queue) measureController(ctx context.Context, s *site, n int, t *times)
 		return err
 	}
 	t.Controller, t.RecordPut = time.Since(began).Seconds()/float64(n), wrote
-	after, err := resident(s.controller.cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
-	t.MemoryBase, t.MemoryPerShard = float64(before), max(0, float64(after-before)/float64(n))
 	began = time.Now()
 	if err := q.putJob(ctx, job, fleet.Done, n); err != nil {
 		return err
@@ -311,4 +308,51 @@ func (q *queue) await(ctx context.Context, job string, wanted func(*fleet.Job) b
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// measureMemory has a controller of its own hold shards that have ended, and then jobs. Its store is in
+// memory, because nothing depends on how long that takes, and its collector is eager, so that garbage
+// counts little.
+func (s *site) measureMemory(ctx context.Context, shards, jobs int, t *times) (err error) {
+	m := &site{program: s.program, dir: s.fast, env: []string{"GOGC=10"}}
+	defer func() {
+		for _, d := range m.all {
+			d.kill()
+		}
+	}()
+	if err := m.control(ctx); err != nil {
+		return err
+	}
+	defer m.member.Close()
+	q, err := openQueue(ctx, m)
+	if err != nil {
+		return err
+	}
+	defer q.conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	put := func(n int, f func(i int) error) (grown float64, err error) {
+		before, err := resident(m.controller.cmd.Process.Pid)
+		if err == nil {
+			_, err = each(n, crowd, f)
+		}
+		if err != nil {
+			return 0, err
+		}
+		t.MemoryBase = cmp.Or(t.MemoryBase, float64(before))
+		after, err := resident(m.controller.cmd.Process.Pid)
+		return float64(after-before) / float64(n), err
+	}
+	const unknown = "20260101-000002-cccccc" // so no record of the job changes
+	t.MemoryPerShard, err = put(shards, func(i int) error {
+		_, err := q.records.Put(ctx, key(unknown, i), record(fleet.Ready, i))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	t.MemoryPerJob, err = put(jobs, func(i int) error {
+		return q.putJob(ctx, fmt.Sprintf("20260101-%06d-dddddd", i), fleet.Done, 100)
+	})
+	return err
 }

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/fleet"
@@ -23,7 +24,8 @@ const startLimit = 2 * time.Minute
 // daemon is a process of a site. It is killed at the end.
 type daemon struct {
 	cmd   *exec.Cmd
-	lines chan string // what it prints; closed when it ends
+	lines chan string                     // what it prints; closed when it ends
+	ended atomic.Pointer[os.ProcessState] // set by kill
 }
 
 // site is a server and a controller on this machine, and workers.
@@ -31,7 +33,7 @@ type site struct {
 	program string
 	dir     string // controller's store, on a disk
 	fast    string // trees, in memory
-	all     []*daemon
+	env     []string
 
 	server, controller *daemon
 	url, address       string
@@ -39,6 +41,7 @@ type site struct {
 	member             *fleet.Member
 
 	mu     sync.Mutex
+	all    []*daemon
 	events []event // of all workers
 }
 
@@ -49,13 +52,14 @@ type event struct {
 	kind           fleet.Kind
 	key            string
 	worker, server float64 // CPU seconds
+	controller     float64
 	left           float64 // processor seconds since the boot that were ours or idle
 }
 
 // spawn starts a process. Its home is a folder of the site.
 func (s *site) spawn(home string, args ...string) (*daemon, error) {
 	d := &daemon{cmd: exec.Command(s.program, args...), lines: make(chan string, 100_000)}
-	d.cmd.Env = append(os.Environ(), "FXFER_HOME="+filepath.Join(s.dir, home))
+	d.cmd.Env = append(append(os.Environ(), "FXFER_HOME="+filepath.Join(s.dir, home)), s.env...)
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -67,7 +71,9 @@ func (s *site) spawn(home string, args ...string) (*daemon, error) {
 		r.Close()
 		return nil, err
 	}
+	s.mu.Lock()
 	s.all = append(s.all, d)
+	s.mu.Unlock()
 	go func() {
 		defer r.Close()
 		defer close(d.lines)
@@ -101,6 +107,15 @@ func (d *daemon) says(text string) (string, error) {
 func (d *daemon) kill() {
 	_ = d.cmd.Process.Kill()
 	_ = d.cmd.Wait()
+	d.ended.Store(d.cmd.ProcessState)
+}
+
+// cpu is the CPU seconds of the process so far.
+func (d *daemon) cpu() float64 {
+	if p := d.ended.Load(); p != nil {
+		return (p.UserTime() + p.SystemTime()).Seconds()
+	}
+	return processSeconds(d.cmd.Process.Pid)
 }
 
 // newSite starts a server and a controller. The caller closes the site.
@@ -111,10 +126,10 @@ func newSite(ctx context.Context, program string) (s *site, err error) {
 			err = errors.Join(err, s.close())
 		}
 	}()
-	if s.dir, err = os.MkdirTemp("", "fxfer-fleet-"); err != nil {
+	if s.dir, err = os.MkdirTemp("", "fxfer-scale-"); err != nil {
 		return s, err
 	}
-	if s.fast, err = os.MkdirTemp("/dev/shm", "fxfer-fleet-"); err != nil {
+	if s.fast, err = os.MkdirTemp("/dev/shm", "fxfer-scale-"); err != nil {
 		return s, err
 	}
 	for _, dir := range []string{s.source(""), s.target("")} {
@@ -206,7 +221,7 @@ func (s *site) follow(d *daemon) {
 			continue
 		}
 		e.at = time.Now()
-		e.worker, e.server = processSeconds(d.cmd.Process.Pid), processSeconds(s.server.cmd.Process.Pid)
+		e.worker, e.server, e.controller = d.cpu(), s.server.cpu(), s.controller.cpu()
 		e.left = s.leftSeconds()
 		s.mu.Lock()
 		s.events = append(s.events, e)
@@ -269,9 +284,7 @@ func (s *site) job(ctx context.Context, name string, workers int, opt fleet.Opti
 			case j.State == fleet.Failed || j.Dead > 0:
 				return nil, fmt.Errorf("the job failed: %d dead shards, %s", j.Dead, j.Reason)
 			default:
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return s.events, nil
+				return s.said(), nil
 			}
 		}
 		select {
@@ -280,6 +293,13 @@ func (s *site) job(ctx context.Context, name string, workers int, opt fleet.Opti
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
+}
+
+// said returns the events so far.
+func (s *site) said() []event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.events
 }
 
 // leftSeconds is how many processor seconds since the boot were idle, or of this program and the site's
@@ -298,8 +318,10 @@ func (s *site) leftSeconds() float64 {
 		}
 	}
 	left += processSeconds(os.Getpid())
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, d := range s.all {
-		left += processSeconds(d.cmd.Process.Pid)
+		left += d.cpu()
 	}
 	return left
 }

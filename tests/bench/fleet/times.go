@@ -9,25 +9,30 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// cost is what something takes on this machine: seconds on free processors, and CPU seconds at both
-// ends.
+// cost is what something takes on this machine: seconds on free processors, and CPU seconds.
 type cost struct {
-	Wall   float64 `json:"wall"`
-	Worker float64 `json:"worker_cpu"`
-	Server float64 `json:"server_cpu"`
+	Wall       float64 `json:"wall"`
+	Worker     float64 `json:"worker_cpu"`
+	Server     float64 `json:"server_cpu"`
+	Controller float64 `json:"controller_cpu"`
 }
 
-func (c cost) times(n float64) cost { return cost{c.Wall * n, c.Worker * n, c.Server * n} }
+func (c cost) times(n float64) cost {
+	return cost{c.Wall * n, c.Worker * n, c.Server * n, c.Controller * n}
+}
+
 func (c cost) plus(d cost) cost {
-	return cost{c.Wall + d.Wall, c.Worker + d.Worker, c.Server + d.Server}
+	return cost{c.Wall + d.Wall, c.Worker + d.Worker, c.Server + d.Server, c.Controller + d.Controller}
 }
 
 // times are service times in seconds, and sizes in bytes. At the queue, those without Alone are of a
 // busy one: the time from the end of one to the end of the next.
 type times struct {
-	AddAlone   float64 `json:"queue_add_20000_paths_alone"`
-	Publish    float64 `json:"queue_add_one_path"`
+	AddAlone   float64 `json:"queue_add_alone"`
+	AddPath    float64 `json:"queue_add_path_alone"` // for each path in its list
+	Add        float64 `json:"queue_add"`
 	BeginAlone float64 `json:"queue_begin_alone"`
+	BeginPath  float64 `json:"queue_begin_path_alone"`
 	Begin      float64 `json:"queue_begin"`
 	Renew      float64 `json:"queue_renew"`
 	EndAlone   float64 `json:"queue_end_alone"`
@@ -38,6 +43,7 @@ type times struct {
 
 	MemoryBase     float64 `json:"memory_base"`
 	MemoryPerShard float64 `json:"memory_per_shard"`
+	MemoryPerJob   float64 `json:"memory_per_job"`
 
 	List   float64 `json:"list_file"`
 	Shard  cost    `json:"shard"`  // beside its files
@@ -66,7 +72,7 @@ func tasksOf(events []event) (all []task) {
 			began[e.key] = e
 		case ok:
 			wall := e.at.Sub(b.at).Seconds()
-			all = append(all, task{e.kind, cost{wall, e.worker - b.worker, e.server - b.server}, (e.left - b.left) / max(wall, 1e-3)})
+			all = append(all, task{e.kind, cost{wall, e.worker - b.worker, e.server - b.server, e.controller - b.controller}, (e.left - b.left) / max(wall, 1e-3)})
 		}
 	}
 	return all
@@ -100,6 +106,7 @@ func fit(few cost, fewShards int, many cost, manyShards int, files float64) (sha
 	shard.Wall, file.Wall = line(few.Wall, many.Wall)
 	shard.Worker, file.Worker = line(few.Worker, many.Worker)
 	shard.Server, file.Server = line(few.Server, many.Server)
+	shard.Controller, file.Controller = line(few.Controller, many.Controller)
 	return shard, file
 }
 
@@ -160,6 +167,7 @@ func (s *site) measureTransfers(ctx context.Context, size sizes, t *times, say f
 // sizes are how much is measured.
 type sizes struct {
 	queue  int // tasks
+	held   int // shards that a controller holds, ten times as many as jobs
 	files  int // of a tree of small ones
 	shards int // of that tree, if these are small
 	listed int
@@ -170,6 +178,6 @@ type sizes struct {
 }
 
 var (
-	full  = sizes{queue: 3000, files: 20_000, shards: 100, listed: 400_000, larges: 4, large: 1 << 30, check: []int{20_000, 200_000}, reps: 1}
-	quick = sizes{queue: 200, files: 4000, shards: 20, listed: 20_000, larges: 2, large: 64 << 20, check: []int{4000}, reps: 1}
+	full  = sizes{queue: 3000, held: 50_000, files: 20_000, shards: 100, listed: 400_000, larges: 4, large: 1 << 30, check: []int{20_000, 200_000}, reps: 1}
+	quick = sizes{queue: 200, held: 2000, files: 4000, shards: 20, listed: 20_000, larges: 2, large: 64 << 20, check: []int{4000}, reps: 1}
 )
