@@ -247,11 +247,12 @@ func (q *queue) round(ctx context.Context, job string, from, n int, x *tasksAt) 
 // Then the job ends, and the controller removes their lists.
 func (q *queue) measureController(ctx context.Context, n int, t *times) error {
 	const job = "20260101-000001-bbbbbb"
-	lists := max(100, n/10)
-	for i := range lists {
-		if _, err := q.lists.PutBytes(ctx, key(job, i), []byte("one/path\x00")); err != nil {
-			return err
-		}
+	_, err := each(n, crowd, func(i int) error {
+		_, err := q.lists.PutBytes(ctx, key(job, i), []byte("one/path\x00"))
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("put lists: %w", err)
 	}
 	if err := q.putJob(ctx, job, fleet.Sending, n); err != nil {
 		return err
@@ -272,23 +273,17 @@ func (q *queue) measureController(ctx context.Context, n int, t *times) error {
 	if err := q.putJob(ctx, job, fleet.Done, n); err != nil {
 		return err
 	}
-	for {
-		all, err := q.lists.List(ctx)
-		if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
-			return err
-		}
-		left := 0
-		for _, l := range all {
-			if strings.HasPrefix(l.Name, job+".") {
-				left++
-			}
-		}
-		if left == 0 {
+	for { // the controller removes the records last
+		_, err := q.records.Get(ctx, key(job, 0))
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			break
 		}
-		time.Sleep(200 * time.Millisecond)
+		if err != nil {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
 	}
-	t.Clear = time.Since(began).Seconds() / float64(lists)
+	t.Clear = time.Since(began).Seconds() / float64(n)
 	return nil
 }
 

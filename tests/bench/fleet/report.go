@@ -71,7 +71,8 @@ func report(m *measurement) (page string, charts map[string]string) {
 	b.WriteString("# How far a fleet scales\n\n" +
 		"`go run ./tests/bench/fleet` measures how long the parts of [a fleet](../fleet.md) take here, and\n" +
 		"simulates larger fleets with these figures, in virtual time. `-simulate` repeats the simulation\n" +
-		"alone, with the figures of [fleet.json](fleet.json).\n")
+		"alone, with the figures of [fleet.json](fleet.json).\n\n")
+	m.short(&b)
 	m.service(&b)
 	m.comparison(&b)
 	charts = m.forecast(&b)
@@ -79,6 +80,22 @@ func report(m *measurement) (page string, charts map[string]string) {
 	m.held(&b)
 	fmt.Fprintf(&b, "\n%s\n", m.Machine)
 	return b.String(), charts
+}
+
+// short says what the first three bottlenecks are.
+func (m *measurement) short(b *strings.Builder) {
+	for _, x := range []struct {
+		tree int
+		pass int
+	}{{0, 0}, {0, 2}, {1, 0}} {
+		t, p := trees[x.tree], passes[x.pass]
+		found := m.waits(t, p.changed)
+		text := fmt.Sprintf("- **%s, %s**: a thousand workers need %s. They wait for ", t.name, p.name, long(found[0].before.total))
+		for i, f := range found {
+			text += []string{"", ", then for ", ", then for "}[i] + words[f.what].name
+		}
+		fmt.Fprintf(b, "%s\n", wrap(text+".", "  "))
+	}
 }
 
 // service has the service times.
@@ -115,7 +132,7 @@ func (m *measurement) service(b *strings.Builder) {
 	cost := func(name string, c cost) {
 		rows = append(rows, []string{name, seconds(c.Wall), seconds(c.Worker), seconds(c.Server)})
 	}
-	rows = append(rows, []string{fmt.Sprintf("list a file: %.0f a second", 1/t.List), seconds(t.List), "", ""})
+	rows = append(rows, []string{fmt.Sprintf("list a file: %s a second", count(1/t.List)), seconds(t.List), "", ""})
 	cost("a shard, beside its files", t.Shard)
 	cost("a file of 1 KiB", t.File)
 	cost("a file that is in place", t.Same)
@@ -223,7 +240,7 @@ func (m *measurement) limits(b *strings.Builder) {
 		}
 	}
 	table(b, rows)
-	fmt.Fprintf(b, "\n\"Slow lists\" is a file system that lists %.0f files a second, as one over a network may.\n\n", 1/slowList)
+	fmt.Fprintf(b, "\n\"Slow lists\" is a file system that lists %s files a second, as one over a network may.\n\n", count(1/slowList))
 	fmt.Fprintf(b, "Renewing leases is part of the queue's work. 1,000 workers take **%.2f of it** for that, and %s\n"+
 		"workers would take all: then workers lose tasks that they do.\n\n", 1000*5/lease*m.Times.Renew, units.Grouped(int64(lease/5/m.Times.Renew)))
 	b.WriteString("What helps:\n\n")

@@ -231,14 +231,12 @@ func (s *site) follow(d *daemon) {
 
 // readEvent reads a line of a worker's log about a task.
 func readEvent(line string) (e event, ok bool) {
-	for field := range strings.FieldsSeq(line) {
-		switch name, value, _ := strings.Cut(field, "="); {
-		case name == "msg" && (value == "task" || value == "ended"):
-			e.begins, ok = value == "task", true
-		case name == "key":
-			e.key = value
-		}
+	fields := strings.Fields(line) // time, level, msg, key and others
+	if len(fields) < 4 || fields[2] != "msg=task" && fields[2] != "msg=ended" {
+		return e, false
 	}
+	e.begins = fields[2] == "msg=task"
+	e.key, ok = strings.CutPrefix(fields[3], "key=")
 	parts := strings.Split(e.key, ".")
 	switch {
 	case len(parts) == 3:
