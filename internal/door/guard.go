@@ -13,9 +13,12 @@ const (
 	freeTries = 5
 	// tryEvery is how long it waits for each further one.
 	tryEvery = 10 * time.Second
-	// maxWaiting bounds how many may wait at an address. Further ones are refused at once. Clients
-	// begin up to a dozen connections at a time.
+	// maxWaiting bounds how many may wait at an address that has sent wrong passwords. Further ones are
+	// refused at once.
 	maxWaiting = 16
+	// maxQueued bounds how many may wait at any other address, where they only wait for one another.
+	// Clients begin a dozen connections at a time, and many clients may have one address.
+	maxQueued = 128
 	// lookEvery is how often who waits looks whether a right password has given back its try.
 	lookEvery = 200 * time.Millisecond
 	// maxGuarded bounds the addresses that are remembered. Each takes some 100 bytes.
@@ -27,6 +30,7 @@ const (
 var (
 	errManyAddresses = errors.New("too many addresses try passwords")
 	errManyTries     = errors.New("too many wrong passwords came from this address: try again in a minute")
+	errManyLogins    = errors.New("too many clients of this address log in at once: try again")
 )
 
 // Guard slows down who guesses passwords, by address. The zero Guard is ready, and safe for
@@ -41,44 +45,46 @@ type Guard struct {
 
 // tries are the wrong passwords that an address may send.
 type tries struct {
-	full    time.Time // when it may send freeTries at once
-	waiting int
+	full     time.Time // when it may send freeTries at once
+	checking int       // tries that are taken, and perhaps come back
+	waiting  int
 }
 
 // Check calls matches, which compares a password, when an address may try one. It reports the
 // result. Right passwords cost nothing: many users may have one address.
-func (g *Guard) Check(ctx context.Context, from netip.Prefix, matches func() (bool, error)) (bool, error) {
+func (g *Guard) Check(ctx context.Context, from netip.Prefix, matches func() (bool, error)) (right bool, err error) {
 	g.once.Do(func() { g.working = make(chan struct{}, atOnce) })
-	if err := g.await(ctx, from); err != nil {
+	t, err := g.await(ctx, from)
+	if err != nil {
 		return false, err
 	}
+	wrong := false
+	defer func() { g.end(t, wrong) }()
 	select {
 	case g.working <- struct{}{}:
 		defer func() { <-g.working }()
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	right, err := matches()
-	if right {
-		g.giveBack(from)
-	}
+	right, err = matches()
+	wrong = !right
 	return right, err
 }
 
 // await takes a try as soon as there is one. Who waits has taken nothing.
-func (g *Guard) await(ctx context.Context, from netip.Prefix) error {
+func (g *Guard) await(ctx context.Context, from netip.Prefix) (*tries, error) {
 	t, wait, err := g.enter(from)
 	if err != nil || wait == 0 {
-		return err
+		return t, err
 	}
 	defer g.leave(t)
 	for wait > 0 {
 		if err := sleep(ctx, min(wait, lookEvery)); err != nil {
-			return err
+			return nil, err
 		}
 		wait = g.take(t)
 	}
-	return nil
+	return t, nil
 }
 
 // enter takes a try, or counts who waits for this long.
@@ -99,8 +105,10 @@ func (g *Guard) enter(from netip.Prefix) (t *tries, wait time.Duration, err erro
 	wait = t.take(now)
 	switch {
 	case wait == 0:
-	case t.waiting >= maxWaiting:
+	case t.waiting >= maxWaiting && t.guesses(now):
 		return nil, 0, errManyTries
+	case t.waiting >= maxQueued:
+		return nil, 0, errManyLogins
 	default:
 		t.waiting++
 	}
@@ -119,12 +127,18 @@ func (g *Guard) leave(t *tries) {
 	t.waiting--
 }
 
-func (g *Guard) giveBack(from netip.Prefix) {
+// end ends a try. It comes back unless the password was wrong.
+func (g *Guard) end(t *tries, wrong bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if t := g.tries[from]; t != nil {
+	if t.checking--; !wrong {
 		t.full = t.full.Add(-tryEvery)
 	}
+}
+
+// guesses reports whether tries are missing that do not come back: passwords were wrong.
+func (t *tries) guesses(now time.Time) bool {
+	return t.full.Sub(now) > time.Duration(t.checking)*tryEvery
 }
 
 // take takes a try and returns 0, or returns how long there will be none.
@@ -136,6 +150,7 @@ func (t *tries) take(now time.Time) (wait time.Duration) {
 		return wait
 	}
 	t.full = t.full.Add(tryEvery)
+	t.checking++
 	return 0
 }
 
@@ -145,7 +160,7 @@ func (g *Guard) forgetLocked(now time.Time) {
 		return
 	}
 	for from, t := range g.tries {
-		if t.waiting == 0 && !t.full.After(now) {
+		if t.waiting == 0 && t.checking == 0 && !t.full.After(now) {
 			delete(g.tries, from)
 		}
 	}

@@ -61,22 +61,45 @@ func TestGuard(t *testing.T) {
 		var g Guard
 		began := time.Now()
 		var all sync.WaitGroup
-		var in atomic.Int32
-		for range freeTries + maxWaiting {
+		var in, refused atomic.Int32
+		for range freeTries + maxQueued + 3 {
 			all.Go(func() {
-				ok, _ := g.Check(t.Context(), good, func() (bool, error) { time.Sleep(100 * time.Millisecond); return true, nil })
+				ok, err := g.Check(t.Context(), good, func() (bool, error) { time.Sleep(100 * time.Millisecond); return true, nil })
 				if ok {
 					in.Add(1)
+				} else if errors.Is(err, errManyLogins) {
+					refused.Add(1)
 				}
 			})
 		}
 		all.Wait()
-		require.EqualValues(t, freeTries+maxWaiting, in.Load())
-		require.Less(t, time.Since(began), 3*time.Second)
+		require.EqualValues(t, freeTries+maxQueued, in.Load())
+		require.EqualValues(t, 3, refused.Load())
+		require.Less(t, time.Since(began), 10*time.Second)
 		for range freeTries {
 			require.Zero(t, check(t, &g, good, wrong))
 		}
 		require.Equal(t, tryEvery, check(t, &g, good, wrong), "no try came back twice")
+	})
+	synctest.Test(t, func(t *testing.T) { // who leaves before its turn has tried nothing
+		var g Guard
+		var all sync.WaitGroup
+		for range atOnce {
+			all.Go(func() {
+				_, _ = g.Check(t.Context(), good, func() (bool, error) { time.Sleep(time.Minute); return true, nil })
+			})
+		}
+		synctest.Wait()
+		for range 10 * freeTries {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := g.Check(ctx, good, right)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			cancel()
+		}
+		all.Wait()
+		for range freeTries {
+			require.Zero(t, check(t, &g, good, wrong))
+		}
 	})
 	synctest.Test(t, func(t *testing.T) { // no more addresses than there is room for
 		var g Guard
