@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -113,15 +114,22 @@ set net:max-retries 2
 set cmd:fail-exit yes
 open -u anna,"%s" ftp://%s/docs
 `, password, s.ftp("ftp"))
+		for _, half := range []string{filepath.Join(local, "lftp half"), s.share("docs/half")} {
+			require.NoError(t, os.WriteFile(half, data[:1000], 0o600))
+		}
 		must(t, open+fmt.Sprintf(`mkdir l
 put %[1]s/data -o l/one
 mv l/one l/two
 pget -n 3 l/two -o %[1]s/lftp
+get -c l/two -o "%[1]s/lftp half"
+put -c %[1]s/data -o half
 chmod 640 l/two
 mirror -R -P 3 %[1]s/tree l/tree
 mirror -P 3 l/tree %[2]s
 bye
 `, local, back), "lftp", "--norc")
+		requireFile(t, data, filepath.Join(local, "lftp half"))
+		requireFile(t, data, s.share("docs/half"))
 		requireMany(t, quietly(t, open+"cls -1 /scans/many\nbye\n", "lftp", "--norc"))
 		s.crowd(t, func(from, name, back string) (string, string, []string) {
 			return fmt.Sprintf("%sput %s -o %q\nmv %[3]q %[4]q\nget %[4]q -o %[5]q\nbye\n", open, from, "l "+name, name, back), "lftp", []string{"--norc"}
@@ -184,13 +192,40 @@ bye
 		list, err := os.ReadFile(filepath.Join(dir, "names"))
 		require.NoError(t, err)
 		requireMany(t, string(list))
+
+		require.NoError(t, os.WriteFile(s.share("docs/t/shorter"), data[:1000], 0o600))
+		var odd strings.Builder
+		plain := slices.DeleteFunc(slices.Clone(oddNames), func(name string) bool { return strings.Contains(name, `"`) }) // it has no way to write this
+		for i, name := range plain {
+			fmt.Fprintf(&odd, "put %s %s\nget %[2]s %[3]s/odd%[4]d\n", filepath.Join(local, "data"), quoted("t/"+name), dir, i)
+		}
+		begin := fmt.Sprintf("open %s %s\nuser anna %q\nbinary\ncd docs\n", host, port, password)
+		must(t, begin+odd.String()+"restart 1000\nput "+filepath.Join(local, "data")+" t/shorter\nbye\n", "tnftp", "-n", "-i")
+		requireFile(t, data, s.share("docs/t/shorter"))
+		for i, name := range plain {
+			requireFile(t, data, s.share("docs/t", name))
+			requireFile(t, data, filepath.Join(dir, fmt.Sprint("odd", i)))
+		}
+		s.crowd(t, func(from, name, back string) (string, string, []string) {
+			return fmt.Sprintf("%sput %s %q\nget %[3]q %[4]q\nbye\n", begin, from, name, back), "tnftp", []string{"-n", "-i"}
+		})
 	})
 	t.Run("python", func(t *testing.T) {
 		t.Parallel()
 		need(t, "python3")
 		script := filepath.Join(t.TempDir(), "script.py")
 		require.NoError(t, os.WriteFile(script, []byte(ftplibScript), 0o600))
-		must(t, "", "python3", script, host, port, password, filepath.Join(local, "data"))
+		must(t, "", "python3", append([]string{script, host, port, password, filepath.Join(local, "data")}, oddNames...)...)
+		s.crowd(t, func(from, name, back string) (string, string, []string) {
+			return "", "python3", []string{"-c", `
+import ftplib, sys
+ftp = ftplib.FTP()
+ftp.connect(sys.argv[1], int(sys.argv[2]), timeout=60)
+ftp.login("anna", sys.argv[3])
+ftp.storbinary("STOR docs/" + sys.argv[5], open(sys.argv[4], "rb"))
+ftp.retrbinary("RETR docs/" + sys.argv[5], open(sys.argv[6], "wb").write)
+`, host, port, password, from, name, back}
+		})
 	})
 	t.Run("rclone", func(t *testing.T) {
 		t.Parallel()
@@ -248,6 +283,13 @@ for ftp in ftplib.FTP(), ftplib.FTP_TLS(context=plain):
         assert facts["one"]["type"] == "file" and facts["one"]["size"] == "12", facts
         ftp.sendcmd("MFMT 20010203040506 one")
         assert ftp.sendcmd("MDTM one") == "213 20010203040506"
+        for name in sys.argv[5:]:
+            ftp.storbinary("STOR " + name, io.BytesIO(data))
+            assert name in ftp.nlst() and name in dict(ftp.mlsd()), name
+            got = io.BytesIO()
+            ftp.retrbinary("RETR " + name, got.write)
+            assert got.getvalue() == data
+            ftp.delete(name)
         ftp.rename("one", "text")
         ftp.delete("text")
         ftp.cwd("..")

@@ -250,7 +250,8 @@ func (s *site) crowd(t *testing.T, client func(from, name, back string) (input, 
 		name := nameOf(i)
 		input, program, args := client(from, name, filepath.Join(dir, name))
 		all.Go(func() {
-			if out, err := output(t, input, program, args...); err != nil {
+			out, err := output(t, input, program, args...)
+			if _, lost := os.Stat(filepath.Join(dir, name)); err != nil || lost != nil { // tnftp says that all is well
 				t.Errorf("%s: %v: %.2000s", name, err, out)
 			}
 		})

@@ -40,6 +40,11 @@ func (s *site) ssh() []string {
 // oddNames are names that clients quote, and that a server takes literally.
 var oddNames = []string{"a b", "ä ö", "-rf", "$HOME;x", "#x%41", "tab\there", "quote'\"", strings.Repeat("n", 255)}
 
+// quoted writes a name as many programs take it in their own commands.
+func quoted(name string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name) + `"`
+}
+
 // TestOpenSSH uses sftp and scp.
 func TestOpenSSH(t *testing.T) {
 	t.Parallel()
@@ -91,6 +96,19 @@ func TestOpenSSH(t *testing.T) {
 	s.crowd(t, func(from, name, back string) (string, string, []string) {
 		return fmt.Sprintf("put %s %q\nget %[2]q %[3]q\n", from, "docs/"+name, back), "sftp", append(s.ssh(), "-q", "-P", s.port, "-b", "-", to)
 	})
+
+	s.crowd(t, func(from, name, back string) (string, string, []string) {
+		return "", "sh", []string{"-c", `scp $0 "$1" "$2" && scp $0 "$2" "$3"`, strings.Join(append(s.ssh(), "-q", "-P", s.port), " "), from, to + ":docs/" + name, back}
+	})
+	var batch strings.Builder
+	for i, name := range oddNames {
+		fmt.Fprintf(&batch, "put %s/big %s\nget %[2]s %[1]s/odd%[3]d\n", local, quoted("docs/"+name), i)
+	}
+	sftp(batch.String())
+	for i, name := range oddNames {
+		requireFile(t, big, s.share("docs", name))
+		requireFile(t, big, filepath.Join(local, fmt.Sprint("odd", i)))
+	}
 
 	out, err := run(t, "", "ssh", append(s.ssh(), "-p", s.port, to, "id")...)
 	require.Error(t, err)
@@ -174,10 +192,15 @@ func TestOtherSFTPClients(t *testing.T) {
 		s.crowd(t, func(from, name, back string) (string, string, []string) {
 			return fmt.Sprintf("%sput %s -o %q\nget %[3]q -o %[4]q\nbye\n", open, from, name, back), "lftp", []string{"--norc"}
 		})
+		for _, half := range []string{filepath.Join(local, "lftp half"), s.share("docs/half")} {
+			require.NoError(t, os.WriteFile(half, data[:1000], 0o600))
+		}
 		out := must(t, open+fmt.Sprintf(`mkdir l
 put %[1]s/data -o l/one
 mv l/one l/two
 pget -n 3 l/two -o %[1]s/lftp
+get -c l/two -o "%[1]s/lftp half"
+put -c %[1]s/data -o half
 mirror -R %[1]s l/tree
 cls -l l
 rm l/two
@@ -185,6 +208,8 @@ bye
 `, local), "lftp", "--norc")
 		require.Contains(t, out, "two")
 		requireFile(t, data, filepath.Join(local, "lftp"))
+		requireFile(t, data, filepath.Join(local, "lftp half"))
+		requireFile(t, data, s.share("docs/half"))
 		requireFile(t, data, s.share("docs/l/tree/data"))
 		require.Equal(t, names(t, filepath.Join(local, "odd")), names(t, s.share("docs/l/tree/odd")))
 	})

@@ -456,6 +456,24 @@ quit
 		requireFile(t, data, filepath.Join(local, "back"))
 		require.Equal(t, []string{"one"}, names(t, d.share("docs/cadaver")))
 		requireFile(t, data, d.share("docs/cadaver/one"))
+
+		var odd strings.Builder
+		for i, name := range oddNames {
+			fmt.Fprintf(&odd, "put data %s\nget %[1]s odd%[2]d\n", quoted(name), i)
+		}
+		require.NoError(t, os.WriteFile(script, []byte("lcd "+local+"\ncd cadaver\n"+odd.String()+"quit\n"), 0o600))
+		out, err = runIn(t, home, "cadaver", "-r", script, "http://"+d.addr+"/docs/")
+		require.NoError(t, err)
+		require.NotContains(t, out, "failed")
+		for i, name := range oddNames {
+			requireFile(t, data, d.share("docs/cadaver", name))
+			requireFile(t, data, filepath.Join(local, fmt.Sprint("odd", i)))
+		}
+		d.crowd(t, func(from, name, back string) (string, string, []string) {
+			rc := filepath.Join(home, name)
+			require.NoError(t, os.WriteFile(rc, fmt.Appendf(nil, "put %s %q\nget %[2]q %[3]q\nquit\n", from, name, back), 0o600))
+			return "", "sh", []string{"-c", `HOME=$0 exec cadaver -r "$1" "$2"`, home, rc, "http://" + d.addr + "/docs/"}
+		})
 	})
 	t.Run("davfs2", func(t *testing.T) {
 		need(t, "mount.davfs", "umount")
