@@ -125,7 +125,7 @@ the transfers, for example root for cron.`,
 	root.SetUsageTemplate(option.WrapFlags(root.UsageTemplate()))
 	root.AddCommand(serve.New(version()), newSend(), newGet(), newCopy(), newList(), files.NewStat(), files.NewUsage(), files.NewCat(),
 		files.NewMkdir(), files.NewMove(), files.NewRemove(), newVerify(), backup.New(), backup.NewHistory(),
-		newWatch(), newQueue(), newPartial(), fleet.New(), serve.NewRelay(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
+		newWatch(), newQueue(), newPartial(), fleet.New(version()), serve.NewRelay(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
 		path.NewPlan(), path.NewProbe(), path.NewTune(), path.NewExplain(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
 	option.AddCompletion(root)
 	root.InitDefaultCompletionCmd()

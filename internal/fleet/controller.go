@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -43,6 +44,8 @@ type Controller struct {
 	Lease time.Duration // as DefaultLease
 	Log   *slog.Logger
 	Ready func(address string) // called once members can connect
+	// Monitor is for those who look at the fleet; nil for nobody.
+	Monitor *Monitor
 
 	js      jetstream.JetStream
 	tasks   jetstream.Stream
@@ -87,10 +90,17 @@ func (c *Controller) run(ctx context.Context, q Queue, address string) error {
 	if c.js, err = jetstream.New(conn); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
 	for ready := false; ; {
 		if err = c.prepare(ctx); err == nil {
 			if !ready {
 				c.Ready(address)
+				if c.Monitor != nil {
+					watching.Go(func() { c.Monitor.run(ctx, q, c.Log) })
+				}
 			}
 			ready = true
 			err = c.follow(ctx)
@@ -153,14 +163,14 @@ func (c *Controller) follow(ctx context.Context) error {
 	c.known, c.unbegun = make(map[string]*tally), nil
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watches
-	records, err := c.watch(ctx, c.records)
+	records, err := newWatch(ctx, c.js, c.records)
 	if err != nil {
 		return err
 	}
 	if err := records.all(ctx, func(entry jetstream.KeyValueEntry) { c.note(entry) }); err != nil {
 		return err
 	}
-	jobs, err := c.watch(ctx, c.jobs)
+	jobs, err := newWatch(ctx, c.js, c.jobs)
 	if err != nil {
 		return err
 	}
@@ -174,7 +184,7 @@ func (c *Controller) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-sweeps.C:
-			if err := errors.Join(c.arrives(ctx, records), c.arrives(ctx, jobs)); err != nil {
+			if err := errors.Join(records.arrives(ctx, c.js), jobs.arrives(ctx, c.js)); err != nil {
 				return err
 			}
 			if err := c.sweep(ctx); err != nil && ctx.Err() == nil {

@@ -44,6 +44,9 @@ const (
 	Failed    State = "failed"
 )
 
+// States returns all of them.
+func States() []State { return []State{New, Listing, Sending, Finishing, Done, Failed} }
+
 // Ended reports whether nothing follows.
 func (s State) Ended() bool { return s == Done || s == Failed }
 
@@ -126,6 +129,9 @@ const (
 	Finish Kind = "finish"
 )
 
+// Kinds returns all of them.
+func Kinds() []Kind { return []Kind{List, Send, Finish} }
+
 // Task is a message for one worker.
 type Task struct {
 	Version int    `json:"version"`
@@ -134,6 +140,9 @@ type Task struct {
 	List    string `json:"list,omitempty"` // of a shard
 	Number  int    `json:"number"`         // of a shard, from 0
 }
+
+// Key names the task in records and in messages for people.
+func (t *Task) Key() string { return t.key() }
 
 // key is the task's place in all buckets, and identifies its message.
 func (t *Task) key() string {

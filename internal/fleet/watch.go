@@ -16,9 +16,9 @@ type watch struct {
 	due  uint64 // what the bucket had when it was last asked
 }
 
-// watch begins to follow a bucket.
-func (c *Controller) watch(ctx context.Context, kv jetstream.KeyValue) (*watch, error) {
-	last, err := c.revision(ctx, kv)
+// newWatch begins to follow a bucket.
+func newWatch(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue) (*watch, error) {
+	last, err := revision(ctx, js, kv)
 	if err != nil {
 		return nil, err
 	}
@@ -61,9 +61,9 @@ func (w *watch) behind(last uint64) bool {
 	return lacks
 }
 
-// arrives fails if the changes of a bucket do not arrive any more.
-func (c *Controller) arrives(ctx context.Context, w *watch) error {
-	last, err := c.revision(ctx, w.kv)
+// arrives fails if the changes of the bucket do not arrive any more.
+func (w *watch) arrives(ctx context.Context, js jetstream.JetStream) error {
+	last, err := revision(ctx, js, w.kv)
 	if err == nil && w.behind(last) {
 		err = errors.New("changes of " + w.kv.Bucket() + " do not arrive")
 	}
@@ -71,10 +71,10 @@ func (c *Controller) arrives(ctx context.Context, w *watch) error {
 }
 
 // revision returns the last revision of a bucket.
-func (c *Controller) revision(ctx context.Context, kv jetstream.KeyValue) (uint64, error) {
+func revision(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	s, err := c.js.Stream(ctx, "KV_"+kv.Bucket())
+	s, err := js.Stream(ctx, "KV_"+kv.Bucket())
 	if err != nil {
 		return 0, err
 	}

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,6 +55,9 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { w.announce(ctx, conn) })
 	if w.js, err = jetstream.New(conn); err != nil {
 		return err
 	}
@@ -428,10 +432,10 @@ func (h *held) send(ctx context.Context, source string, selection fxfer.Selectio
 	report, err := h.Client.Send(ctx, []string{source}, u, fxfer.Transfer{
 		Selection: selection,
 		Target:    fxfer.Target{Delete: o.Delete, Checksum: o.Checksum, NumericIDs: o.NumericIDs},
-		Progress:  func(p fxfer.Progress) { h.bytes.Store(p.Bytes) },
+		Progress:  func(p fxfer.Progress) { h.bytes.Store(p.Written) },
 	})
 	if report != nil {
-		h.bytes.Store(report.Bytes)
+		h.bytes.Store(report.Written)
 		if len(report.Failures) > 0 && err != nil {
 			first := report.Failures[0]
 			err = fmt.Errorf("%w: %s: %w", err, first.Path, first.Failure())

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,13 +43,16 @@ what a client sends. A test writes this page from the code
 | metric | type | labels | |
 | --- | --- | --- | --- |
 `)
-	for _, m := range all {
-		labels := ""
-		if len(m.labels) > 0 {
-			labels = "`" + strings.Join(m.labels, "`, `") + "`"
+	list := func(metrics []*metric) {
+		for _, m := range metrics {
+			labels := ""
+			if len(m.labels) > 0 {
+				labels = "`" + strings.Join(m.labels, "`, `") + "`"
+			}
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, kinds[m.kind], labels, m.help)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, kinds[m.kind], labels, m.help)
 	}
+	list(all)
 	quoted := func(names []string) string {
 		for i := range names {
 			names[i] = "`" + label(names[i]) + "`"
@@ -81,6 +85,24 @@ Each label has few values. Clients and files are not labels: see the [dashboard]
 		"`outcome`", quoted(append([]string(nil), fxfer.Outcomes()...)), "`outcome`", "`committed` `unchanged` `failed` `removed`",
 		"`reason`", quoted(fxfer.RefusalReasons()), "`certificate`", quoted([]string{"server", "client_crl"}), "`cause`", "`own_queue` `others_queue` `line` `nothing`",
 		"`state`", "`arriving` `waiting` `sending` `there` `dropped`", "`limiter`", quoted(fxfer.Limiters()))
+	b.WriteString(`
+## A fleet
+
+` + "`fxfer fleet start --web 7436`" + ` serves these, and those of the process and of Go's runtime.
+
+| metric | type | labels | |
+| --- | --- | --- | --- |
+`)
+	list(allFleet)
+	fmt.Fprintf(&b, `
+| label | values |
+| --- | --- |
+| %s | %s; of fxfer_fleet_jobs_ended_total only those of jobs that have ended |
+| %s | %s of shards; %s of workers |
+| %s | %s |
+| %s | %s |
+`, "`state`", quoted(slices.Clone(fleetExample().States)), "`status`", "`waiting` `running` `retrying` `done` `dead`", "`busy` `idle`",
+		"`kind`", quoted(slices.Clone(fleetExample().TaskKinds)), "`outcome`", "`done` `dead`")
 	path := filepath.Join("..", "..", "docs", "metrics.md")
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(b.String()), 0o644))
@@ -231,7 +253,7 @@ func TestHealth(t *testing.T) {
 	}
 	guard, err := newGuard("", []string{"example.com"})
 	require.NoError(t, err)
-	h := (&Pages{server: ending{}, guard: guard, opt: Options{Log: slog.New(slog.DiscardHandler)}}).handler()
+	h := (&Pages{endpoint: &endpoint{guard: guard}, server: ending{}, opt: Options{Log: slog.New(slog.DiscardHandler)}}).handler()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)

@@ -3,8 +3,6 @@ package web
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,8 +10,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
@@ -51,10 +47,9 @@ func ParseAddr(s string) (string, error) {
 
 // Pages are the web pages of one server. Listen creates them.
 type Pages struct {
+	*endpoint
 	opt    Options
 	server Server
-	listen *places
-	guard  *guard
 	feed   *feed
 	jobs   jobList
 }
@@ -78,21 +73,12 @@ type Options struct {
 
 // Listen opens the address of the pages. The caller calls Serve next.
 func Listen(addr string, server Server, opt Options) (*Pages, error) {
-	l, err := net.Listen("tcp", addr)
+	s, err := newEndpoint(addr, opt.Home, opt.Names, opt.Log)
 	if err != nil {
-		return nil, fmt.Errorf("listen for metrics and dashboard: %w", err)
-	}
-	p := &Pages{opt: opt, server: server, listen: newPlaces(l), feed: newFeed(server), jobs: jobList{ask: opt.Jobs}}
-	if p.guard, err = newGuard(opt.Home, opt.Names); err != nil {
-		l.Close()
 		return nil, err
 	}
-	return p, nil
+	return &Pages{endpoint: s, opt: opt, server: server, feed: newFeed(server), jobs: jobList{ask: opt.Jobs}}, nil
 }
-
-// URL returns the dashboard's URL. It contains the token: anyone who has the URL may do what the
-// dashboard offers. Browsers keep the part with the token to themselves.
-func (p *Pages) URL() string { return urlOf(p.listen.Addr().String(), p.guard.token) }
 
 // URL returns the dashboard's URL for pages at addr, which has the form that ParseAddr returns.
 // The token comes from home. If home has none, URL creates it, and a server that starts later
@@ -113,51 +99,8 @@ func urlOf(addr, token string) string {
 	return "http://" + net.JoinHostPort(host, port) + "/#token=" + token
 }
 
-// Addr returns the address on which the pages listen.
-func (p *Pages) Addr() net.Addr { return p.listen.Addr() }
-
-const (
-	// Time limits for a client's request and for the server's answer.
-	headWithin  = 5 * time.Second
-	readWithin  = 10 * time.Second
-	writeWithin = 30 * time.Second
-	idleWithin  = 2 * time.Minute
-	maxHead     = 16 << 10
-	maxBody     = 4 << 10
-	// endWithin limits how long Serve waits for open requests when it ends.
-	endWithin = 2 * time.Second
-)
-
 // Serve answers requests until ctx is done.
-func (p *Pages) Serve(ctx context.Context) error {
-	server := &http.Server{
-		Handler: p.handler(), ConnState: p.listen.note, ReadHeaderTimeout: headWithin, ReadTimeout: readWithin, WriteTimeout: writeWithin, IdleTimeout: idleWithin,
-		MaxHeaderBytes: maxHead, ErrorLog: slog.NewLogLogger(p.opt.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx }, TLSNextProto: map[string]func(*http.Server, *tls.Conn, http.Handler){},
-	}
-	var feeding sync.WaitGroup
-	defer feeding.Wait()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	feeding.Go(func() { p.feed.run(ctx) })
-	ended := make(chan struct{})
-	unhook := context.AfterFunc(ctx, func() {
-		defer close(ended)
-		within, cancel := context.WithTimeout(context.Background(), endWithin)
-		defer cancel()
-		if server.Shutdown(within) != nil {
-			_ = server.Close()
-		}
-	})
-	err := server.Serve(p.listen)
-	if !unhook() {
-		<-ended
-	}
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
-}
+func (p *Pages) Serve(ctx context.Context) error { return p.serve(ctx, p.handler(), p.feed.run) }
 
 func (p *Pages) handler() http.Handler {
 	mux := http.NewServeMux()
@@ -175,11 +118,4 @@ func (p *Pages) handler() http.Handler {
 	}))
 	p.dashboard(mux)
 	return mux
-}
-
-func plain(w http.ResponseWriter, status int, text string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	w.WriteHeader(status)
-	fmt.Fprintln(w, text)
 }

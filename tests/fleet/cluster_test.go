@@ -171,7 +171,7 @@ func TestCluster(t *testing.T) {
 	s := newServer(t)
 	c := newCluster(s)
 	lease := 20 * time.Second // a cluster elects a leader in less
-	s.control(append([]string{"--lease", lease.String()}, s.member...)...)
+	s.control("fxfer: jobs in ", append([]string{"--lease", lease.String()}, s.member...)...)
 	for range 3 {
 		s.work("member", "20mbit")
 	}
@@ -254,7 +254,7 @@ func TestOneServer(t *testing.T) {
 	s.work("member", "none")
 	s.workers[0].says("msg=waiting")
 	s.run(natsServer(t), "nats", "-c", config)
-	s.control(s.member...)
+	s.control("fxfer: jobs in ", s.member...)
 	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "file"), []byte("mine"), 0o600))
 	j, dead := s.wait(s.submit(s.source()+"/", "/out", fleet.Options{}))
 	require.Equal(t, fleet.Done, j.State, j.Reason)

@@ -183,7 +183,7 @@ func (s *site) run(program, home string, args ...string) *process {
 func newSite(t *testing.T, workers int, rate string, lease time.Duration, start ...string) *site {
 	s := newServer(t)
 	s.address = free(t)
-	s.control(append([]string{"--listen", s.address, "--lease", lease.String()}, start...)...)
+	s.control("fxfer: listening on ", append([]string{"--listen", s.address, "--lease", lease.String()}, start...)...)
 	credentials := fleet.CredentialsFile(filepath.Join(s.dir, "controller", "fleet"))
 	var err error
 	s.keys, err = fleet.LoadCredentials(credentials)
@@ -220,10 +220,10 @@ func (s *site) enroll(url string) {
 	require.NoError(s.t, err, "%s", out)
 }
 
-// control starts the controller.
-func (s *site) control(args ...string) {
+// control starts the controller. It has said ready once members can connect.
+func (s *site) control(ready string, args ...string) {
 	s.controller = s.run(program, "controller", append([]string{"fleet", "start"}, args...)...)
-	s.controller.says("fxfer: ") // members can connect
+	s.controller.says(ready)
 }
 
 // work adds a worker.

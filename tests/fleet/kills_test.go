@@ -166,7 +166,7 @@ func TestClusterKills(t *testing.T) {
 	s := newServer(t)
 	c := newCluster(s)
 	s.url = s.throughLine()
-	s.control(append([]string{"--lease", "10s"}, s.member...)...)
+	s.control("fxfer: jobs in ", append([]string{"--lease", "10s"}, s.member...)...)
 	s.work(s.smallDisk(), "20mbit")
 	for range 3 {
 		s.work("member", "20mbit")

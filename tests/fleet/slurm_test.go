@@ -105,9 +105,13 @@ func TestSlurmArray(t *testing.T) {
 	_, err = fmt.Sscanf(string(said), "shards: job %d, finish: job %d", &array, &last)
 	require.NoError(t, err, "%s", said)
 	third := fmt.Sprint(array, "_3")
-	x.until("it runs", func() bool { return strings.TrimSpace(x.ask("squeue", "--noheader", "--states=RUNNING", "--job="+third)) != "" })
+	x.until("it runs", func() bool {
+		return strings.TrimSpace(x.ask("squeue", "--noheader", "--states=RUNNING", "--job="+third)) != ""
+	})
 	x.ask("scancel", third)
-	x.until("no job is left", func() bool { return x.ask("scontrol", "ping") != "" && strings.TrimSpace(x.ask("squeue", "--noheader")) == "" })
+	x.until("no job is left", func() bool {
+		return x.ask("scontrol", "ping") != "" && strings.TrimSpace(x.ask("squeue", "--noheader")) == ""
+	})
 
 	for name, state := range map[string]string{fmt.Sprint(last): "COMPLETED", third: "CANCELLED", fmt.Sprint(array, "_5"): "COMPLETED"} {
 		require.Contains(t, x.ask("scontrol", "--oneliner", "show", "job", name), "JobState="+state+" ")

@@ -16,13 +16,14 @@ import (
 	"github.com/fxfer/fxfer/internal/fleet"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/units"
+	"github.com/fxfer/fxfer/internal/web"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 const defaultPort = "7435"
 
 // New returns the commands.
-func New() *cobra.Command {
+func New(version string) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "fleet",
 		Short: "Send one tree with many hosts",
@@ -43,12 +44,12 @@ gone goes to another one. The last task of a job does what "fxfer send" does, so
 the target is then what one command leaves.`,
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newStart(), newWorker(), newSubmit(), newStatus())
+	c.AddCommand(newStart(version), newWorker(), newSubmit(), newStatus())
 	return c
 }
 
-func newStart() *cobra.Command {
-	var listen string
+func newStart(version string) *cobra.Command {
+	var listen, pages string
 	var external external
 	lease := fleet.DefaultLease
 	c := &cobra.Command{
@@ -61,7 +62,10 @@ certificate in their credentials.
 
 With --nats, jobs are in the JetStream of NATS servers of your own. Members connect
 to these, with the same flags, and not to the controller. A cluster of three keeps
-three copies of everything, so that one of its servers may die.`,
+three copies of everything, so that one of its servers may die.
+
+With --web, start serves a dashboard, which asks for the token in the file web-token
+beside the store, and metrics for Prometheus, which need none.`,
 		Example: `  fxfer fleet start
   fxfer fleet start --nats tls://nats1 --nats tls://nats2 --nats-credentials fleet.creds`,
 		Args:    cobra.NoArgs,
@@ -84,6 +88,13 @@ three copies of everything, so that one of its servers may die.`,
 			}
 			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
+			if pages != "" {
+				ended, err := servePages(c, &x, pages, version)
+				if err != nil {
+					return err
+				}
+				defer ended()
+			}
 			if err := x.Run(ctx); err != nil {
 				return &fxfer.Error{Kind: failure, Err: fmt.Errorf("controller: %w", err)}
 			}
@@ -92,6 +103,7 @@ three copies of everything, so that one of its servers may die.`,
 	}
 	option.Add(c.Flags(), &listen, "listen", "address", ":"+defaultPort, "address for workers and submitters", parseAddress)
 	option.Add(c.Flags(), &lease, "lease", "time", "30s", "a worker may be silent for this long", parseLease)
+	option.Add(c.Flags(), &pages, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	external.add(c)
 	option.AddSettings(c)
 	return c

@@ -51,7 +51,7 @@ func TestQueueFlags(t *testing.T) {
 		"status --nats-credentials=/none " + nats:        "/none",
 		"start --nats-cert=/none --nats-key=/no " + nats: "/none",
 	} {
-		c := New()
+		c := New("test")
 		c.SetArgs(strings.Fields(args))
 		c.SilenceErrors, c.SilenceUsage = true, true
 		require.ErrorContains(t, c.Execute(), fails, args)

@@ -1,33 +1,8 @@
-// The dashboard. It gets the server's state once a second and shows it. Data from files or clients
-// becomes text, never markup.
+// The dashboard. It gets the server's state once a second and shows it.
+import { $, call, el, put, state, themeButton } from "/assets/dom.js";
 import { Plot, colour, repaint } from "/assets/plot.js";
 import { kept, leave, request, take } from "/assets/token.js";
 import { ago, bytes, clock, duration, millis, percent, rate } from "/assets/units.js";
-
-const $ = id => document.getElementById(id);
-
-// plain replaces characters that change the direction of writing: a file name could forge other text
-// with them.
-const plain = text => text.replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
-
-// el makes an element with attributes and children. A child that is a string becomes text.
-function el(tag, attributes = {}, ...children) {
-  const e = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "class") e.className = value;
-    else if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
-    else if (value === true) e.setAttribute(name, "");
-    else if (value !== false && value !== undefined) e.setAttribute(name, value);
-  }
-  e.append(...children.filter(c => c !== null && c !== undefined).map(c => typeof c === "string" ? plain(c) : c));
-  return e;
-}
-
-// put sets text only if it changes, so that the user's selection stays.
-function put(e, text) {
-  text = plain(text);
-  if (e.textContent !== text) e.textContent = text;
-}
 
 const kinds = {
   "line rate": "line", "receiver window": "windows", "sender buffer": "windows", "bufferbloat": "queue", "relay": "line", "own queue": "queue", "random loss": "loss",
@@ -67,13 +42,6 @@ function ask(title, text, deed) {
   d.returnValue = "";
   d.showModal();
   return new Promise(done => d.addEventListener("close", () => done(d.returnValue === "yes"), { once: true }));
-}
-
-async function call(method, path) {
-  const r = await request(path, method);
-  if (r.status === 401) leave();
-  if (!r.ok) throw new Error((await r.text()).trim() || r.statusText);
-  return r.status === 204 ? null : r.json();
 }
 
 // A Timeline shows a transfer's goodput, round trips and window over time, and what held it back. If
@@ -332,11 +300,6 @@ function showOverview(v) {
   put($("t-refused"), String(v.refused));
 }
 
-function state(text, kind) {
-  put($("state"), text);
-  $("state").className = "pill " + kind;
-}
-
 let sharesShown = "";
 function showShares(v) {
   const now = JSON.stringify(v.shares);
@@ -500,29 +463,7 @@ async function revoke(c) {
   readClients(true);
 }
 
-// Themes.
-
-const themes = { auto: ["◐", "as the system"], light: ["☀", "light"], dark: ["☾", "dark"] };
-function theme() { return document.documentElement.dataset.theme || "auto"; }
-function showTheme() {
-  const [sign, name] = themes[theme()];
-  put($("theme"), sign);
-  $("theme").setAttribute("aria-label", "Theme: " + name);
-  repaint();
-}
-$("theme").addEventListener("click", () => {
-  const order = Object.keys(themes), next = order[(order.indexOf(theme()) + 1) % order.length];
-  if (next === "auto") {
-    delete document.documentElement.dataset.theme;
-    localStorage.removeItem("theme");
-  } else {
-    document.documentElement.dataset.theme = next;
-    localStorage.setItem("theme", next);
-  }
-  showTheme();
-});
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", showTheme);
-showTheme();
+themeButton(repaint);
 
 // Messages from the server.
 
