@@ -115,6 +115,9 @@ func functions(all *template.Template) template.FuncMap {
 	}
 }
 
+// templates are those of the chart that make objects.
+var templates = []string{"server.yaml", "backups.yaml", "fleet.yaml", "workers.yaml"}
+
 // render does the same as `helm template`, as far as this chart needs it.
 func render(t *testing.T, change func(values map[string]any)) string {
 	t.Helper()
@@ -125,7 +128,7 @@ func render(t *testing.T, change func(values map[string]any)) string {
 	change(values)
 	all := template.New("")
 	all.Funcs(functions(all)).Option("missingkey=zero")
-	for _, name := range []string{"_helpers.tpl", "server.yaml", "backups.yaml", "workers.yaml"} {
+	for _, name := range append([]string{"_helpers.tpl"}, templates...) {
 		_, err := all.New(name).Parse(read(t, chart+"/templates/"+name))
 		require.NoError(t, err)
 	}
@@ -133,7 +136,7 @@ func render(t *testing.T, change func(values map[string]any)) string {
 		"Values": values, "Release": map[string]any{"Name": "fxfer", "Service": "Helm"}, "Chart": map[string]any{"AppVersion": about["appVersion"]},
 	}
 	var b strings.Builder
-	for _, name := range []string{"server.yaml", "backups.yaml", "workers.yaml"} {
+	for _, name := range templates {
 		require.NoError(t, all.ExecuteTemplate(&b, name, data))
 		b.WriteString("\n")
 	}
@@ -184,16 +187,58 @@ func TestKubernetes(t *testing.T) {
 	}
 	same("spec", "selector")
 	require.NotContains(t, render(t, func(map[string]any) {}), "fxfer-tls")
-	workers := documents(t, render(t, func(v map[string]any) { v["workers"].(map[string]any)["replicas"] = 3 }))
-	worker := pod(workers["Deployment/fxfer-workers"], "spec", "template", "spec")
-	require.Equal(t, true, pod(worker, "securityContext")["runAsNonRoot"])
-	container := worker["containers"].([]any)[0].(map[string]any)
-	require.Equal(t, "[fleet worker --controller fleet:7435 --credentials /etc/fxfer-fleet/credentials.json --name $(POD_NAME) --read /data]", fmt.Sprint(container["args"]))
-	require.Equal(t, "map[memory:1Gi]", fmt.Sprint(pod(container, "resources")["limits"]))
 	secret := documents(t, render(t, func(v map[string]any) { v["tlsSecret"] = "nas" }))
 	require.Contains(t, fmt.Sprint(pod(secret["StatefulSet/fxfer"], "spec", "template", "spec")["volumes"]), "secretName:nas")
 	require.NotContains(t, render(t, func(v map[string]any) { v["server"].(map[string]any)["enabled"] = false }), "StatefulSet")
 	require.NotContains(t, render(t, func(v map[string]any) { v["networkPolicy"].(map[string]any)["enabled"] = false }), "NetworkPolicy")
+}
+
+// A fleet's controller and its workers find each other, and share a secret, of which workers see only
+// what is for members.
+func TestFleetChart(t *testing.T) {
+	at := func(m any, path ...any) any {
+		for _, p := range path {
+			switch p := p.(type) {
+			case string:
+				m = m.(map[string]any)[p]
+			case int:
+				m = m.([]any)[p]
+			}
+		}
+		return m
+	}
+	chart := func(nats ...any) (controller, worker any, all map[string]map[string]any) {
+		all = documents(t, render(t, func(v map[string]any) {
+			v["server"].(map[string]any)["enabled"] = false
+			v["workers"].(map[string]any)["replicas"] = 3
+			v["fleet"].(map[string]any)["enabled"] = true
+			v["fleet"].(map[string]any)["nats"] = nats
+		}))
+		return at(all["StatefulSet/fxfer-fleet"], "spec", "template"), at(all["Deployment/fxfer-workers"], "spec", "template"), all
+	}
+	controller, worker, all := chart()
+	require.Len(t, all, 4) // and a service and a policy
+	for _, p := range []any{controller, worker} {
+		require.Equal(t, true, at(p, "spec", "securityContext", "runAsNonRoot"))
+		require.Equal(t, true, at(p, "spec", "containers", 0, "securityContext", "readOnlyRootFilesystem"))
+		require.Equal(t, "map[memory:1Gi]", fmt.Sprint(at(p, "spec", "containers", 0, "resources", "limits")))
+		require.Equal(t, "fxfer-fleet", at(p, "spec", "volumes", len(at(p, "spec", "volumes").([]any))-1, "secret", "secretName"))
+	}
+	args := func(p any) string { return fmt.Sprint(at(p, "spec", "containers", 0, "args")) }
+	require.Equal(t, "[fleet start --web :7436]", args(controller))
+	require.Equal(t, "[fleet worker --controller fxfer-fleet:7435 --credentials /etc/fxfer-fleet/credentials.json --name $(POD_NAME) --read /data]", args(worker))
+	require.Contains(t, fmt.Sprint(at(worker, "spec", "volumes")), "items:[map[key:credentials.json path:credentials.json]]")
+	mounts := fmt.Sprint(at(controller, "spec", "containers", 0, "volumeMounts"))
+	require.Contains(t, mounts, "/var/lib/fxfer/fleet/controller.key")
+	require.Equal(t, at(controller, "metadata", "labels"), at(all["Service/fxfer-fleet"], "spec", "selector"))
+	require.Equal(t, at(controller, "metadata", "labels"), at(all["NetworkPolicy/fxfer-fleet"], "spec", "podSelector", "matchLabels"))
+
+	controller, worker, _ = chart("--nats", "tls://nats:4222", "--nats-credentials", "/etc/fxfer-fleet/me.creds")
+	require.Equal(t, "[fleet start --web :7436 --nats tls://nats:4222 --nats-credentials /etc/fxfer-fleet/me.creds]", args(controller))
+	require.Equal(t, "[fleet worker --nats tls://nats:4222 --nats-credentials /etc/fxfer-fleet/me.creds --name $(POD_NAME) --read /data]", args(worker))
+	require.NotContains(t, fmt.Sprint(at(worker, "spec", "volumes")), "items")
+	require.NotContains(t, fmt.Sprint(at(controller, "spec", "containers", 0, "volumeMounts")), "subPath")
+	require.NotContains(t, render(t, func(map[string]any) {}), "fleet")
 }
 
 // The jobs of a tree in shards run the same command in the same pod, the first one with as many

@@ -8,6 +8,11 @@ app.kubernetes.io/name: fxfer
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: server
 {{- end -}}
+{{- define "fxfer.fleet" -}}
+app.kubernetes.io/name: fxfer
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: fleet
+{{- end -}}
 {{- define "fxfer.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
