@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -54,6 +55,8 @@ type Controller struct {
 	lists   jetstream.ObjectStore
 	known   map[string]*tally // by job, of those that have not ended
 	unbegun map[string]bool   // by key, of tasks that nobody had begun at the last sweep
+	queues  map[string]bool   // by job that has one: whether it is as the job says
+	idle    *nats.Subscription
 }
 
 // Run runs the controller until ctx is done.
@@ -88,6 +91,9 @@ func (c *Controller) run(ctx context.Context, q Queue, address string) error {
 	}
 	defer conn.Close()
 	if c.js, err = jetstream.New(conn); err != nil {
+		return err
+	}
+	if c.idle, err = conn.SubscribeSync(idleSubject); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -260,6 +266,9 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 		if job.State.Ended() {
 			return c.clear(ctx, id)
 		}
+		if err := c.queue(ctx, id); err != nil {
+			return err
+		}
 		if then.State == job.State && then.Done == job.Done && then.Dead == job.Dead {
 			return nil
 		}
@@ -290,6 +299,7 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 func (c *Controller) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	idle := c.isIdle()
 	late, unbegun := map[*Task]*Record{}, map[string]bool{}
 	for id, t := range c.known {
 		entry, err := c.jobs.Get(ctx, id)
@@ -303,6 +313,9 @@ func (c *Controller) sweep(ctx context.Context) error {
 		if err != nil {
 			continue // decide has said so
 		}
+		if !idle || c.waiting(ctx, id) { // they may wait for a worker
+			continue
+		}
 		for _, task := range overdue(*job, t, c.Lease, time.Now()) {
 			late[task] = t.open[place{task.Kind, task.List, task.Number}].record
 		}
@@ -313,16 +326,6 @@ func (c *Controller) sweep(ctx context.Context) error {
 		}
 	}
 	c.unbegun = unbegun
-	if len(late) == 0 {
-		return nil
-	}
-	tasks, err := c.tasks.Consumer(ctx, consumerName)
-	if err != nil {
-		return err
-	}
-	if info := tasks.CachedInfo(); info.NumWaiting == 0 || info.NumPending > 0 { // they may wait for a worker
-		return nil
-	}
 	for task, r := range late {
 		if err := c.again(ctx, task, r); err != nil {
 			return err
@@ -360,10 +363,10 @@ func publish(ctx context.Context, js jetstream.JetStream, t *Task) error {
 // clear removes what an ended job has left behind: tasks, lists, and at last the records by which the
 // controller knows that there is something. The job's own record and its dead tasks stay.
 func (c *Controller) clear(ctx context.Context, id string) error {
-	if c.known[id] == nil {
+	if _, queued := c.queues[id]; c.known[id] == nil && !queued {
 		return nil
 	}
-	if err := c.tasks.Purge(ctx, jetstream.WithPurgeSubject("fxfer.v1.task."+id+".>")); err != nil {
+	if err := c.tasks.Purge(ctx, jetstream.WithPurgeSubject(taskPrefix+id+".>")); err != nil {
 		return err
 	}
 	lists, err := c.lists.List(ctx)
@@ -384,6 +387,10 @@ func (c *Controller) clear(ctx context.Context, id string) error {
 	if err := records.Purge(ctx, jetstream.WithPurgeSubject("$KV."+recordBucket+"."+id+".>")); err != nil {
 		return err
 	}
+	if err := c.tasks.DeleteConsumer(ctx, id); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return err
+	}
 	delete(c.known, id)
+	delete(c.queues, id)
 	return nil
 }

@@ -23,8 +23,8 @@ const Version = 1
 // The names in JetStream. Those of another version are beside them.
 const (
 	taskStream   = "fxfer-v1-tasks"
-	taskSubjects = "fxfer.v1.task.>"
-	consumerName = "workers"
+	taskPrefix   = "fxfer.v1.task."
+	idleSubject  = "fxfer.v1.idle"
 	jobBucket    = "fxfer-v1-jobs"
 	recordBucket = "fxfer-v1-records"
 	deadBucket   = "fxfer-v1-dead"
@@ -152,7 +152,7 @@ func (t *Task) key() string {
 	return t.Job + "." + string(t.Kind)
 }
 
-func (t *Task) subject() string { return "fxfer.v1.task." + t.key() }
+func (t *Task) subject() string { return taskPrefix + t.key() }
 
 // check rejects a task that has no place in the buckets, or has that of another one. Members can
 // publish what they like.

@@ -22,7 +22,7 @@ func streams() []jetstream.StreamConfig {
 		}
 	}
 	return []jetstream.StreamConfig{
-		{Name: taskStream, Subjects: []string{taskSubjects}, Retention: jetstream.WorkQueuePolicy, Duplicates: dedupe},
+		{Name: taskStream, Subjects: []string{taskPrefix + ">"}, Retention: jetstream.WorkQueuePolicy, Duplicates: dedupe},
 		bucket(jobBucket, 0),
 		bucket(recordBucket, 0),
 		bucket(deadBucket, deadFor),
@@ -49,10 +49,7 @@ func (c *Controller) prepare(ctx context.Context) (err error) {
 			}
 		}
 	}
-	_, err = c.tasks.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: consumerName, AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.Lease, MaxAckPending: 100_000,
-	})
-	if err != nil {
+	if err := c.findQueues(ctx); err != nil {
 		return err
 	}
 	if c.jobs, err = c.js.KeyValue(ctx, jobBucket); err != nil {

@@ -61,29 +61,29 @@ func (w *Worker) Run(ctx context.Context) error {
 	if w.js, err = jetstream.New(conn); err != nil {
 		return err
 	}
-	var tasks jetstream.Consumer
+	var stream jetstream.Stream
 	err = persist(ctx, func(ctx context.Context) (err error) {
-		tasks, err = w.open(ctx)
+		stream, err = w.open(ctx)
 		return err
 	})
 	if err != nil {
 		return nil //nolint:nilerr // ctx is done
 	}
+	tasks := newChooser(conn, stream)
+	defer tasks.close()
 	failed := uint64(0) // tasks in a row, for a reason of this host
 	for ctx.Err() == nil {
-		batch, err := tasks.Fetch(1, jetstream.FetchMaxWait(5*time.Second))
-		if err == nil {
-			for m := range batch.Messages() {
-				if fxfer.KindOf(w.take(ctx, m)) != fxfer.KindLocalDisk {
-					failed = 0
-					continue
-				}
-				failed++
-				pause(ctx, rest(failed))
+		m, err := tasks.next(ctx)
+		switch {
+		case m != nil:
+			w.lease = tasks.lease
+			if fxfer.KindOf(w.take(ctx, m)) != fxfer.KindLocalDisk {
+				failed = 0
+				continue
 			}
-			err = batch.Error()
-		}
-		if err != nil && !errors.Is(err, jetstream.ErrNoMessages) && ctx.Err() == nil {
+			failed++
+			pause(ctx, rest(failed))
+		case err != nil && ctx.Err() == nil:
 			w.Log.Warn("no tasks", "error", err)
 			pause(ctx, time.Second)
 		}
@@ -102,7 +102,7 @@ func backoff(tried uint64) time.Duration {
 }
 
 // open finds what the controller has made.
-func (w *Worker) open(ctx context.Context) (tasks jetstream.Consumer, err error) {
+func (w *Worker) open(ctx context.Context) (tasks jetstream.Stream, err error) {
 	for bucket, kv := range map[string]*jetstream.KeyValue{jobBucket: &w.jobs, recordBucket: &w.records, deadBucket: &w.dead} {
 		if *kv, err = w.js.KeyValue(ctx, bucket); err != nil {
 			return nil, err
@@ -111,11 +111,7 @@ func (w *Worker) open(ctx context.Context) (tasks jetstream.Consumer, err error)
 	if w.lists, err = w.js.ObjectStore(ctx, listBucket); err != nil {
 		return nil, err
 	}
-	if tasks, err = w.js.Consumer(ctx, taskStream, consumerName); err != nil {
-		return nil, err
-	}
-	w.lease = tasks.CachedInfo().Config.AckWait
-	return tasks, nil
+	return w.js.Stream(ctx, taskStream)
 }
 
 // persist calls f until it succeeds or ctx is done. The controller may be away meanwhile.

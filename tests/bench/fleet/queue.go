@@ -31,7 +31,8 @@ const listed = 20_000
 type queue struct {
 	conn    *nats.Conn
 	js      jetstream.JetStream
-	tasks   jetstream.Consumer
+	stream  jetstream.Stream
+	tasks   jetstream.Consumer // of one job
 	jobs    jetstream.KeyValue
 	records jetstream.KeyValue
 	lists   jetstream.ObjectStore
@@ -59,7 +60,7 @@ func openQueue(ctx context.Context, s *site) (q *queue, err error) {
 	}
 	q.js, err = jetstream.New(q.conn)
 	if err == nil {
-		q.tasks, err = q.js.Consumer(ctx, "fxfer-v1-tasks", "workers")
+		q.stream, err = q.js.Stream(ctx, "fxfer-v1-tasks")
 	}
 	if err == nil {
 		q.jobs, err = q.js.KeyValue(ctx, "fxfer-v1-jobs")
@@ -113,7 +114,12 @@ func record(o fleet.Outcome, i int) []byte {
 
 // putJob writes the record of a job whose shards are being sent.
 func (q *queue) putJob(ctx context.Context, id string, state fleet.State, shards int) error {
-	text, err := json.Marshal(&fleet.Job{Version: fleet.Version, ID: id, Source: "/data/", URL: "fxfer://nas/files/data", Submitted: time.Now().UTC(), State: state, List: "1-1", Shards: shards})
+	now := time.Now().UTC()
+	j := &fleet.Job{Version: fleet.Version, ID: id, Source: "/data/", URL: "fxfer://nas/files/data", Submitted: now, State: state, List: "1-1", Shards: shards}
+	if state.Ended() {
+		j.Ended = &now
+	}
+	text, err := json.Marshal(j)
 	if err == nil {
 		_, err = q.jobs.Put(ctx, id, text)
 	}
@@ -134,6 +140,13 @@ func (q *queue) add(ctx context.Context, job string, i int, list []byte) error {
 
 // begin does what a worker does until it sends a shard. It returns the task's key.
 func (q *queue) begin(ctx context.Context, i int) (m jetstream.Msg, key string, err error) {
+	offers := q.stream.ListConsumers(ctx)
+	for range offers.Info() { // a worker compares them
+		continue
+	}
+	if err := offers.Err(); err != nil {
+		return nil, "", err
+	}
 	for m == nil { // a busy disk may take longer than a request does
 		batch, err := q.tasks.Fetch(1, jetstream.FetchMaxWait(5*time.Second))
 		if err != nil {
@@ -180,7 +193,13 @@ func (q *queue) measure(ctx context.Context, n int, t *times) (err error) {
 		list = fmt.Appendf(list, "some/folder/of/a/project/d%04d/file-%06d.dat\x00", i/perFolder, i)
 	}
 	const job = "20260101-000000-aaaaaa"
-	if err := q.putJob(ctx, job, fleet.Done, 0); err != nil { // so its records make no work
+	if err := q.putJob(ctx, job, fleet.Failed, 0); err != nil { // so its records make no work, and stay
+		return err
+	}
+	q.tasks, err = q.stream.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
+		Durable: job, FilterSubject: "fxfer.v1.task." + job + ".>", AckPolicy: jetstream.AckExplicitPolicy, AckWait: fleet.DefaultLease, MaxAckPending: 100_000,
+	})
+	if err != nil {
 		return err
 	}
 	path := []byte("one/path\x00")

@@ -1,0 +1,163 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// byLot is how many choices there are for each one that is made by lot: also a job that always comes
+	// last gets a worker now and then.
+	byLot = 8
+	// lookEvery is how often a free worker looks for tasks that nobody announces, such as those of a
+	// worker that is gone.
+	lookEvery = 5 * time.Second
+	// spread is over what time workers come that a new task wakes up together, so that each one sees what
+	// the others have taken.
+	spread = 100 * time.Millisecond
+)
+
+// offer is what JetStream knows of the tasks of a job.
+type offer struct {
+	job     string
+	waiting uint64 // tasks that no worker has had
+	held    int    // tasks that workers have, or have given back for later
+}
+
+// order returns the jobs that may have a task, the one to ask first at the front: the one that has the
+// fewest workers, and by lot where these are equal. One choice of byLot is made by lot.
+func order(offers []offer, random *rand.Rand) []string {
+	offers = slices.DeleteFunc(slices.Clone(offers), func(o offer) bool { return o.waiting == 0 && o.held == 0 })
+	random.Shuffle(len(offers), func(i, j int) { offers[i], offers[j] = offers[j], offers[i] })
+	if random.IntN(byLot) > 0 {
+		slices.SortStableFunc(offers, func(a, b offer) int { return cmp.Compare(a.held, b.held) })
+	}
+	jobs := make([]string, len(offers))
+	for i, o := range offers {
+		jobs[i] = o.job
+	}
+	return jobs
+}
+
+// chooser finds tasks for a worker.
+type chooser struct {
+	conn   *nats.Conn
+	stream jetstream.Stream
+	random *rand.Rand
+	tasks  map[string]jetstream.Consumer // of jobs that had tasks
+	lease  time.Duration                 // of the last task
+	news   *nats.Subscription            // of new tasks, while there are none
+	woken  chan struct{}
+}
+
+func newChooser(conn *nats.Conn, stream jetstream.Stream) *chooser {
+	return &chooser{
+		conn: conn, stream: stream, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // it decides about order only
+		tasks: make(map[string]jetstream.Consumer), woken: make(chan struct{}, 1),
+	}
+}
+
+// next returns a task. Without one, it returns nil after some time, or when somebody published one.
+func (c *chooser) next(ctx context.Context) (jetstream.Msg, error) {
+	m, err := c.look(ctx)
+	if m != nil || err != nil {
+		c.close()
+		return m, err
+	}
+	if c.news == nil { // a task may have come before
+		c.news, err = c.conn.Subscribe(taskPrefix+">", func(*nats.Msg) {
+			select {
+			case c.woken <- struct{}{}:
+			default:
+			}
+		})
+		return nil, err
+	}
+	_ = c.conn.Publish(idleSubject, nil) // the controller may look for what was lost
+	select {
+	case <-ctx.Done():
+	case <-time.After(lookEvery):
+	case <-c.woken:
+		pause(ctx, rand.N(spread)) //nolint:gosec // it decides about order only
+	}
+	return nil, nil
+}
+
+// close ends what next has begun. It is called while nobody waits.
+func (c *chooser) close() {
+	if c.news != nil {
+		_ = c.news.Unsubscribe() // or the connection is gone, and it too
+		c.news = nil
+	}
+}
+
+// look asks the jobs for a task, and returns nil if none has one.
+func (c *chooser) look(ctx context.Context) (jetstream.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, lookEvery)
+	defer cancel()
+	var offers []offer
+	open := make(map[string]bool)
+	list := c.stream.ListConsumers(ctx)
+	for info := range list.Info() {
+		open[info.Name] = true
+		if !info.Paused {
+			offers = append(offers, offer{job: info.Name, waiting: info.NumPending, held: info.NumAckPending})
+		}
+		c.lease = info.Config.AckWait
+	}
+	if err := list.Err(); err != nil {
+		return nil, err
+	}
+	for job := range c.tasks {
+		if !open[job] {
+			delete(c.tasks, job)
+		}
+	}
+	var failed error
+	for _, job := range order(offers, c.random) {
+		m, err := c.take(ctx, job)
+		if m != nil {
+			return m, nil
+		}
+		if err != nil {
+			delete(c.tasks, job)
+			failed = fmt.Errorf("job %s: %w", job, err)
+		}
+	}
+	return nil, failed
+}
+
+// take takes a task of a job, nil if there is none.
+func (c *chooser) take(ctx context.Context, job string) (m jetstream.Msg, err error) {
+	tasks := c.tasks[job]
+	if tasks == nil {
+		if tasks, err = c.stream.Consumer(ctx, job); err != nil {
+			return nil, unlessEnded(err)
+		}
+		c.tasks[job] = tasks
+	}
+	batch, err := tasks.FetchNoWait(1)
+	if err != nil {
+		return nil, err
+	}
+	for m = range batch.Messages() { // one at most
+		continue
+	}
+	return m, unlessEnded(batch.Error())
+}
+
+// unlessEnded returns nil for an error that says that a job has ended meanwhile.
+func unlessEnded(err error) error {
+	if errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrConsumerDeleted) || errors.Is(err, nats.ErrNoResponders) {
+		return nil
+	}
+	return err
+}
