@@ -108,7 +108,7 @@ func (c *chooser) look(ctx context.Context) (jetstream.Msg, error) {
 	list := c.stream.ListConsumers(ctx)
 	for info := range list.Info() {
 		open[info.Name] = true
-		if !info.Paused {
+		if info.Config.Metadata[pausedKey] != "true" {
 			offers = append(offers, offer{job: info.Name, waiting: info.NumPending, held: info.NumAckPending})
 		}
 		c.lease = info.Config.AckWait

@@ -30,6 +30,8 @@ const (
 	dedupe = 10 * time.Minute
 	// deadFor is how long dead tasks are kept.
 	deadFor = 90 * 24 * time.Hour
+	// failedFor is how long a failed job keeps what lets it go on where it was.
+	failedFor = 7 * 24 * time.Hour
 	// patience is how long starting and ending may take.
 	patience = time.Minute
 )
@@ -52,10 +54,11 @@ type Controller struct {
 	tasks   jetstream.Stream
 	jobs    jetstream.KeyValue
 	records jetstream.KeyValue
+	dead    jetstream.KeyValue
 	lists   jetstream.ObjectStore
-	known   map[string]*tally // by job, of those that have not ended
-	unbegun map[string]bool   // by key, of tasks that nobody had begun at the last sweep
-	queues  map[string]bool   // by job that has one: whether it is as the job says
+	known   map[string]*tally     // by job, of those that have records
+	unbegun map[string]bool       // by key, of tasks that nobody had begun at the last sweep
+	queues  map[string]queueState // by job that has one
 	idle    *nats.Subscription
 }
 
@@ -219,10 +222,16 @@ func (c *Controller) follow(ctx context.Context) error {
 
 // note takes a record, and returns its job if that may go on with it.
 func (c *Controller) note(entry jetstream.KeyValueEntry) (job string) {
-	if entry == nil || entry.Operation() != jetstream.KeyValuePut {
+	if entry == nil {
 		return ""
 	}
 	job, list, number, kind := split(entry.Key())
+	if entry.Operation() != jetstream.KeyValuePut {
+		if c.known[job] != nil {
+			c.known[job].forget(place{kind, list, number})
+		}
+		return ""
+	}
 	r, err := decode[Record](entry.Value())
 	if err != nil || job == "" {
 		c.Log.Warn("a record makes no sense", "key", entry.Key(), "error", err)
@@ -258,24 +267,22 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 		t := c.known[id]
 		if t == nil {
 			t = new(tally)
-			if !job.State.Ended() {
+			if !job.over() {
 				c.known[id] = t
 			}
 		}
-		then, task := next(*job, t, time.Now().UTC())
-		if job.State.Ended() {
-			return c.clear(ctx, id)
+		if job.over() {
+			return c.settle(ctx, job)
 		}
-		if err := c.queue(ctx, id); err != nil {
+		if err := c.queue(ctx, job); err != nil {
 			return err
 		}
-		if then.State == job.State && then.Done == job.Done && then.Dead == job.Dead {
-			return nil
+		then, err := c.advance(ctx, job, t)
+		if err != nil {
+			return err
 		}
-		if task != nil {
-			if err := publish(ctx, c.js, task); err != nil {
-				return err
-			}
+		if then.State == job.State && then.Done == job.Done && then.Dead == job.Dead && then.Retried == job.Retried {
+			return nil
 		}
 		text, err := json.Marshal(then)
 		if err != nil {
@@ -291,6 +298,18 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 			c.Log.Info("job", "id", id, "state", string(then.State), "shards", then.Shards, "dead", then.Dead, "reason", then.Reason)
 		}
 	}
+}
+
+// advance does the next step of a job, and returns the job as it is then.
+func (c *Controller) advance(ctx context.Context, j *Job, t *tally) (Job, error) {
+	if j.Retries > j.Retried {
+		return c.retry(ctx, j, t)
+	}
+	then, task := next(*j, t, time.Now().UTC())
+	if task == nil {
+		return then, nil
+	}
+	return then, publish(ctx, c.js, task, j.Retried)
 }
 
 // sweep publishes again what is not heard of any more, while workers wait for tasks: its message has got
@@ -313,7 +332,13 @@ func (c *Controller) sweep(ctx context.Context) error {
 		if err != nil {
 			continue // decide has said so
 		}
-		if !idle || c.waiting(ctx, id) { // they may wait for a worker
+		if job.over() {
+			if err := c.settle(ctx, job); err != nil {
+				return err
+			}
+			continue
+		}
+		if job.Paused || !idle || c.waiting(ctx, id) { // its tasks may wait for a worker
 			continue
 		}
 		for _, task := range overdue(*job, t, c.Lease, time.Now()) {
@@ -351,22 +376,28 @@ func (c *Controller) again(ctx context.Context, task *Task, r *Record) error {
 	return err
 }
 
-// publish publishes a task, once within the time of dedupe.
-func publish(ctx context.Context, js jetstream.JetStream, t *Task) error {
+// publish publishes a task, once within the time of dedupe and for each time that its job is retried.
+func publish(ctx context.Context, js jetstream.JetStream, t *Task, retried int) error {
 	text, err := json.Marshal(t)
 	if err == nil {
-		_, err = js.Publish(ctx, t.subject(), text, jetstream.WithMsgID(t.key()))
+		_, err = js.Publish(ctx, t.subject(), text, jetstream.WithMsgID(fmt.Sprint(t.key(), ".", retried)))
 	}
 	return err
+}
+
+// settle removes what a job that is over has left behind. What can be retried keeps its lists and
+// records for some time.
+func (c *Controller) settle(ctx context.Context, j *Job) error {
+	if j.State != Failed || j.Ended == nil || time.Since(*j.Ended) > failedFor {
+		return c.clear(ctx, j.ID)
+	}
+	return c.close(ctx, j.ID)
 }
 
 // clear removes what an ended job has left behind: tasks, lists, and at last the records by which the
 // controller knows that there is something. The job's own record and its dead tasks stay.
 func (c *Controller) clear(ctx context.Context, id string) error {
-	if _, queued := c.queues[id]; c.known[id] == nil && !queued {
-		return nil
-	}
-	if err := c.tasks.Purge(ctx, jetstream.WithPurgeSubject(taskPrefix+id+".>")); err != nil {
+	if err := c.close(ctx, id); err != nil || c.known[id] == nil {
 		return err
 	}
 	lists, err := c.lists.List(ctx)
@@ -387,10 +418,6 @@ func (c *Controller) clear(ctx context.Context, id string) error {
 	if err := records.Purge(ctx, jetstream.WithPurgeSubject("$KV."+recordBucket+"."+id+".>")); err != nil {
 		return err
 	}
-	if err := c.tasks.DeleteConsumer(ctx, id); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
-		return err
-	}
 	delete(c.known, id)
-	delete(c.queues, id)
 	return nil
 }

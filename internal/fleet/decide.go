@@ -7,6 +7,7 @@ type tally struct {
 	list, finish *Record           // nil without
 	shards       map[string]*ended // by list
 	open         map[place]begun   // tasks that were begun, and have not ended
+	resumed      time.Time         // when the last pause ended, as far as this controller saw
 }
 
 // place is that of a task in its job.
@@ -38,30 +39,46 @@ func (t *tally) add(p place, r *Record, at time.Time) {
 		}
 		t.open[p] = begun{r, at}
 	}
-	list, number := p.list, p.number
-	switch kind := p.kind; {
-	case kind == List:
+	switch p.kind {
+	case List:
 		t.list = r
-	case kind == Finish:
+		return
+	case Finish:
 		t.finish = r
-	case r.Outcome == Ready || r.Outcome == Dead:
-		if t.shards == nil {
-			t.shards = make(map[string]*ended)
-		}
-		if t.shards[list] == nil {
-			t.shards[list] = &ended{dead: make(map[int]bool)}
-		}
-		t.shards[list].add(number, r.Outcome == Dead)
+		return
+	}
+	if t.shards == nil {
+		t.shards = make(map[string]*ended)
+	}
+	if t.shards[p.list] == nil {
+		t.shards[p.list] = &ended{dead: make(map[int]bool)}
+	}
+	t.shards[p.list].add(p.number, r.Outcome)
+}
+
+// forget takes it back that there is a record of the list or of the last task.
+func (t *tally) forget(p place) {
+	delete(t.open, p)
+	switch p.kind {
+	case List:
+		t.list = nil
+	case Finish:
+		t.finish = nil
 	}
 }
 
-// add takes the end of a shard, which may have ended before: another worker had it, too.
-func (e *ended) add(number int, dead bool) {
+// add takes what became of a shard. It may have ended before: another worker had it, too, or it was dead
+// and is tried again.
+func (e *ended) add(number int, o Outcome) {
 	if e.dead[number] {
 		e.count--
 	}
-	e.dead[number] = dead
-	if dead {
+	if o != Ready && o != Dead {
+		delete(e.dead, number)
+		return
+	}
+	e.dead[number] = o == Dead
+	if o == Dead {
 		e.count++
 	}
 }
@@ -111,7 +128,7 @@ func next(j Job, t *tally, now time.Time) (Job, *Task) {
 		case t.finish.Outcome == Ready:
 			return j.end(Done, "", now), nil
 		}
-	case Done, Failed:
+	case Done, Failed, Cancelled:
 	}
 	return j, nil
 }
@@ -123,6 +140,9 @@ func overdue(j Job, t *tally, lease time.Duration, now time.Time) []*Task {
 	for p, b := range t.open {
 		task := &Task{Version: Version, Job: j.ID, Kind: p.kind, List: p.list, Number: p.number}
 		expected := b.at.Add(3 * lease)
+		if t.resumed.After(b.at) {
+			expected = t.resumed.Add(3 * lease)
+		}
 		if b.record.Outcome == Waiting {
 			expected = expected.Add(backoff(b.record.Attempt))
 		}
@@ -165,6 +185,9 @@ func (j Job) end(s State, reason string, now time.Time) Job {
 // wanted reports whether a task is still of use to its job. A task is published before the job is in
 // the state that it belongs to.
 func wanted(t *Task, j *Job) bool {
+	if j.Retries > j.Retried && j.State == Failed {
+		return true
+	}
 	switch t.Kind {
 	case List:
 		return j.State == New || j.State == Listing

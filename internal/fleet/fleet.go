@@ -42,16 +42,17 @@ const (
 	Finishing State = "finishing"
 	Done      State = "done"
 	Failed    State = "failed"
+	Cancelled State = "cancelled"
 )
 
 // States returns all of them.
 func States() []State { return []State{New, Listing, Sending, Finishing, Done, Failed} }
 
 // Ended reports whether nothing follows.
-func (s State) Ended() bool { return s == Done || s == Failed }
+func (s State) Ended() bool { return s == Done || s == Failed || s == Cancelled }
 
-// Job is a tree to send. Its record is under its ID in the bucket of jobs. Only the controller changes
-// it.
+// Job is a tree to send. Its record is under its ID in the bucket of jobs. The controller changes it, and
+// members as Change says.
 type Job struct {
 	Version   int        `json:"version"`
 	ID        string     `json:"id"`
@@ -68,7 +69,13 @@ type Job struct {
 	Dead      int        `json:"shards_dead"`
 	Ended     *time.Time `json:"ended,omitempty"`
 	Reason    string     `json:"reason,omitempty"` // why it failed
+	Paused    bool       `json:"paused,omitempty"`
+	Retries   int        `json:"retries,omitempty"` // how often members wanted its dead tasks tried again
+	Retried   int        `json:"retried,omitempty"` // how often the controller did that
 }
+
+// over reports whether nothing follows in the job.
+func (j *Job) over() bool { return j.State.Ended() && j.Retries <= j.Retried }
 
 // Options are those of `fxfer send` that a job has.
 type Options struct {

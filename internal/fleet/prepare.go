@@ -58,6 +58,9 @@ func (c *Controller) prepare(ctx context.Context) (err error) {
 	if c.records, err = c.js.KeyValue(ctx, recordBucket); err != nil {
 		return err
 	}
+	if c.dead, err = c.js.KeyValue(ctx, deadBucket); err != nil {
+		return err
+	}
 	c.lists, err = c.js.ObjectStore(ctx, listBucket)
 	return err
 }

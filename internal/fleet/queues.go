@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"context"
+	"errors"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -10,26 +12,56 @@ import (
 // Each job has a queue of its own, a consumer of the stream of tasks with the job's ID as its name. So
 // workers can choose a job, and those of a paused job stay where they are.
 
-// findQueues notes which queues there are. What they are like is not known yet.
+// queueState is what a controller knows of a queue: "" for one that an earlier controller made, and
+// otherwise what is in its metadata under pausedKey.
+type queueState string
+
+// pausedKey is where the queue of a job says whether workers may take its tasks.
+const pausedKey = "fxfer-paused"
+
+// findQueues notes which queues there are.
 func (c *Controller) findQueues(ctx context.Context) error {
-	c.queues = make(map[string]bool)
+	c.queues = make(map[string]queueState)
 	names := c.tasks.ConsumerNames(ctx)
 	for name := range names.Name() {
-		c.queues[name] = false
+		c.queues[name] = ""
 	}
 	return names.Err()
 }
 
-// queue makes the queue of a job.
-func (c *Controller) queue(ctx context.Context, id string) error {
-	if c.queues[id] {
+// queue makes the queue of a job as the job says, unless it is so.
+func (c *Controller) queue(ctx context.Context, j *Job) error {
+	is, should := c.queues[j.ID], queueState(strconv.FormatBool(j.Paused))
+	if is == should {
 		return nil
 	}
 	_, err := c.tasks.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
-		Durable: id, FilterSubject: taskPrefix + id + ".>", AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.Lease, MaxAckPending: 100_000,
+		Durable: j.ID, FilterSubject: taskPrefix + j.ID + ".>", AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.Lease, MaxAckPending: 100_000,
+		Metadata: map[string]string{pausedKey: string(should)},
 	})
-	c.queues[id] = err == nil
-	return err
+	if err != nil {
+		return err
+	}
+	c.queues[j.ID] = should
+	if t := c.known[j.ID]; t != nil && !j.Paused {
+		t.resumed = time.Now()
+	}
+	return nil
+}
+
+// close removes the tasks of a job and their queue.
+func (c *Controller) close(ctx context.Context, id string) error {
+	if _, queued := c.queues[id]; !queued {
+		return nil
+	}
+	if err := c.tasks.Purge(ctx, jetstream.WithPurgeSubject(taskPrefix+id+".>")); err != nil {
+		return err
+	}
+	if err := c.tasks.DeleteConsumer(ctx, id); err != nil && !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		return err
+	}
+	delete(c.queues, id)
+	return nil
 }
 
 // isIdle reports whether a worker has found no task since the last call.

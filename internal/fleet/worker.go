@@ -172,6 +172,9 @@ func (w *Worker) take(ctx context.Context, m jetstream.Msg) error {
 	} else if !found || !wanted(task, h.job) {
 		_ = m.Ack()
 		return nil
+	} else if h.job.Paused {
+		h.giveBack(ctx)
+		return nil
 	}
 	before, err := h.begin(ctx)
 	switch {
@@ -192,6 +195,11 @@ func (w *Worker) take(ctx context.Context, m jetstream.Msg) error {
 	switch {
 	case errors.Is(err, errLost):
 		w.Log.Warn("lost", "key", task.key(), "attempt", h.attempt)
+	case errors.Is(err, errPaused):
+		h.giveBack(ctx)
+	case errors.Is(err, errUnwanted):
+		w.Log.Info("not wanted any more", "key", task.key())
+		_ = m.Ack()
 	case ctx.Err() != nil:
 		_ = m.Nak() // another worker begins at once, where this one ended
 	case err == nil:
@@ -208,21 +216,28 @@ func (w *Worker) take(ctx context.Context, m jetstream.Msg) error {
 
 // load reads the task's job.
 func (h *held) load(ctx context.Context) (found bool, err error) {
-	err = persist(ctx, func(ctx context.Context) error {
-		entry, err := h.jobs.Get(ctx, h.task.Job)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			return nil
-		}
-		if err == nil {
-			if h.job, err = readJob(h.task.Job, entry.Value()); err != nil {
-				h.Log.Warn("a job makes no sense", "job", h.task.Job, "error", err)
-				return nil
-			}
-			found = true
-		}
+	err = persist(ctx, func(ctx context.Context) (err error) {
+		h.job, err = h.look(ctx)
 		return err
 	})
-	return found, err
+	return h.job != nil, err
+}
+
+// look reads the task's job as it is now, nil if it makes no sense or is not there.
+func (h *held) look(ctx context.Context) (*Job, error) {
+	entry, err := h.jobs.Get(ctx, h.task.Job)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	job, err := readJob(h.task.Job, entry.Value())
+	if err != nil {
+		h.Log.Warn("a job makes no sense", "job", h.task.Job, "error", err)
+		return nil, nil
+	}
+	return job, nil
 }
 
 // allowed is how often a task may be tried that ends with this error.
@@ -264,20 +279,19 @@ func (h *held) persistRecord(ctx context.Context, r Record) (before *Record, err
 }
 
 // keeping does the task while it renews its lease and reports progress. It ends with errLost before
-// another worker may get the task: that one must not meet this one's files.
+// another worker may get the task: that one must not meet this one's files. It ends with errPaused or
+// errUnwanted if its job changes so.
 func (h *held) keeping(ctx context.Context) (*Record, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	renewed := make(chan struct{})
-	go func() {
-		defer close(renewed)
-		h.renew(ctx, cancel)
-	}()
-	r, err := h.do(ctx)
-	if errors.Is(context.Cause(ctx), errLost) {
-		err = errLost
+	held, cancel := context.WithCancelCause(ctx)
+	var keepers sync.WaitGroup
+	keepers.Go(func() { h.renew(held, cancel) })
+	keepers.Go(func() { h.heed(held, cancel) })
+	r, err := h.do(held)
+	if ctx.Err() == nil && held.Err() != nil {
+		err = context.Cause(held)
 	}
 	cancel(nil)
-	<-renewed
+	keepers.Wait()
 	return r, err
 }
 
@@ -379,7 +393,7 @@ func (h *held) doList(ctx context.Context) (*Record, error) {
 			if _, err := h.lists.PutBytes(ctx, t.key(), list); err != nil {
 				return err
 			}
-			return publish(ctx, h.js, t)
+			return publish(ctx, h.js, t, 0) // its list is its own
 		})
 	}}
 	err := l.run(ctx, h.job)

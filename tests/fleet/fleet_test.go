@@ -101,6 +101,13 @@ func (p *process) output() string {
 	return p.said.String()
 }
 
+// forget drops what the process has said.
+func (p *process) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.said.Reset()
+}
+
 func (p *process) start() {
 	p.cmd = exec.Command(p.program, p.args...)
 	p.cmd.Env = append(os.Environ(), "FXFER_HOME="+p.home)

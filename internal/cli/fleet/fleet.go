@@ -45,6 +45,7 @@ the target is then what one command leaves.`,
 		Args: cobra.NoArgs,
 	}
 	c.AddCommand(newStart(version), newWorker(), newSubmit(), newStatus())
+	c.AddCommand(newChanges()...)
 	return c
 }
 

@@ -87,7 +87,9 @@ func await(ctx context.Context, x *fleet.Member, id string) error {
 			case err != nil || j.ID != id:
 			case j.State == fleet.Done:
 				return nil
-			case j.State == fleet.Failed:
+			case j.State == fleet.Cancelled:
+				return &fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("the job was cancelled")}
+			case j.State == fleet.Failed && j.Retries <= j.Retried:
 				return exit.WithHint(&fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New(j.Reason)}, "see `fxfer fleet status "+id+"`")
 			}
 		}
@@ -131,7 +133,10 @@ func newStatus() *cobra.Command {
 					continue
 				}
 				s := jobStatus{Job: j}
-				if s.Active, err = x.Active(ctx, j.ID); err == nil {
+				if !j.State.Ended() {
+					s.Active, err = x.Active(ctx, j.ID)
+				}
+				if err == nil {
 					s.Dead, err = x.Dead(ctx, j.ID)
 				}
 				if err != nil {
@@ -151,6 +156,14 @@ func newStatus() *cobra.Command {
 	return c
 }
 
+// stateOf says how far a job is.
+func stateOf(j *fleet.Job) string {
+	if j.Paused {
+		return "paused"
+	}
+	return string(j.State)
+}
+
 // show prints jobs, and their tasks.
 func show(c *cobra.Command, all []jobStatus, asJSON, tasks bool) {
 	out := c.OutOrStdout()
@@ -160,7 +173,7 @@ func show(c *cobra.Command, all []jobStatus, asJSON, tasks bool) {
 			term.JSON(out, s)
 			continue
 		}
-		rows = append(rows, []string{s.ID, string(s.State), fmt.Sprintf("%d/%d", s.Done, s.Shards), strconv.Itoa(s.Job.Dead),
+		rows = append(rows, []string{s.ID, stateOf(s.Job), fmt.Sprintf("%d/%d", s.Done, s.Shards), strconv.Itoa(s.Job.Dead),
 			strconv.FormatInt(s.Files, 10), units.Bytes(s.Bytes), term.Name(s.Source), term.Name(s.URL)})
 	}
 	if asJSON {
