@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 const (
@@ -28,17 +30,21 @@ const (
 // offer is what JetStream knows of the tasks of a job.
 type offer struct {
 	job     string
+	weight  int64  // by its priority
 	waiting uint64 // tasks that no worker has had
 	held    int    // tasks that workers have, or have given back for later
 }
 
-// order returns the jobs that may have a task, the one to ask first at the front: the one that has the
-// fewest workers, and by lot where these are equal. One choice of byLot is made by lot.
+// load is how many workers the job has for its weight, with one more.
+func (o *offer) load() float64 { return float64(o.held+1) / float64(o.weight) }
+
+// order returns the jobs that may have a task, the one to ask first at the front: the one that would have
+// the fewest workers for its weight, and by lot where these are equal. One choice of byLot is made by lot.
 func order(offers []offer, random *rand.Rand) []string {
 	offers = slices.DeleteFunc(slices.Clone(offers), func(o offer) bool { return o.waiting == 0 && o.held == 0 })
 	random.Shuffle(len(offers), func(i, j int) { offers[i], offers[j] = offers[j], offers[i] })
 	if random.IntN(byLot) > 0 {
-		slices.SortStableFunc(offers, func(a, b offer) int { return cmp.Compare(a.held, b.held) })
+		slices.SortStableFunc(offers, func(a, b offer) int { return cmp.Compare(a.load(), b.load()) })
 	}
 	jobs := make([]string, len(offers))
 	for i, o := range offers {
@@ -109,7 +115,8 @@ func (c *chooser) look(ctx context.Context) (jetstream.Msg, error) {
 	for info := range list.Info() {
 		open[info.Name] = true
 		if info.Config.Metadata[pausedKey] != "true" {
-			offers = append(offers, offer{job: info.Name, waiting: info.NumPending, held: info.NumAckPending})
+			weight := weightOf[fxfer.Priority(info.Config.Metadata[priorityKey])]
+			offers = append(offers, offer{info.Name, max(1, weight), info.NumPending, info.NumAckPending})
 		}
 		c.lease = info.Config.AckWait
 	}

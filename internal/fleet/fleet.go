@@ -88,6 +88,9 @@ type Options struct {
 	// A shard has at most so many bytes and files, unless one file is larger. 0 is the default.
 	ShardBytes int64 `json:"shard_bytes,omitempty"`
 	ShardFiles int64 `json:"shard_files,omitempty"`
+
+	// Priority says how many workers the job gets beside other jobs; "" is normal.
+	Priority fxfer.Priority `json:"priority,omitempty"`
 }
 
 // nameForm matches what names jobs and lists: one part of a subject, of a key and of a line of a log.
@@ -118,6 +121,8 @@ func (j *Job) Check() error {
 		return err
 	case j.Options.ShardBytes < 0, j.Options.ShardFiles < 0:
 		return errors.New("a shard can't have less than nothing")
+	case weightOf[j.Options.Priority] == 0:
+		return fmt.Errorf("there is no priority %q", j.Options.Priority)
 	case u.Share == "":
 		return errors.New("the URL names no share")
 	case u.String() != u.Redacted():

@@ -310,7 +310,8 @@ func TestCheck(t *testing.T) {
 		"a token": func(j *Job) {
 			j.URL = "fxfer://TOKENTOKENTOKENTOKENTOKE:FK82h9b2y7KV2pD2Qb6zphlanxwu_BxcydztaeB8tuM@nas/files"
 		},
-		"shards": func(j *Job) { j.Options.ShardFiles = -1 },
+		"shards":   func(j *Job) { j.Options.ShardFiles = -1 },
+		"priority": func(j *Job) { j.Options.Priority = "highest" },
 	} {
 		j := good
 		change(&j)

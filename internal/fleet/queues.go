@@ -37,7 +37,7 @@ func (c *Controller) queue(ctx context.Context, j *Job) error {
 	}
 	_, err := c.tasks.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{
 		Durable: j.ID, FilterSubject: taskPrefix + j.ID + ".>", AckPolicy: jetstream.AckExplicitPolicy, AckWait: c.Lease, MaxAckPending: 100_000,
-		Metadata: map[string]string{pausedKey: string(should)},
+		Metadata: map[string]string{pausedKey: string(should), priorityKey: string(j.Options.Priority)},
 	})
 	if err != nil {
 		return err

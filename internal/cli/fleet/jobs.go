@@ -71,6 +71,7 @@ send", SRC puts the folder itself below URL, and SRC/ puts its content there.`,
 	c.Flags().BoolVarP(&job.Checksum, "checksum", "c", false, "compare content instead of size and time")
 	c.Flags().BoolVar(&job.NumericIDs, "numeric-ids", false, "map owner and group by number, not by name")
 	c.Flags().BoolVarP(&job.OneFileSystem, "one-file-system", "x", false, "don't descend into other file systems")
+	option.Add(c.Flags(), &job.Priority, "priority", "how", "normal", "low, normal or high, beside other jobs of the fleet", option.ParsePriority)
 	c.Flags().BoolVar(&wait, "wait", false, "wait until the job has ended; exit code 3 if it failed")
 	m.add(c)
 	return c
