@@ -25,6 +25,9 @@ func (t *Throttle) Set(bitsPerSecond int64) { t.pacer.SetRate(&t.limit, bitsPerS
 // Rate is the limit in bit/s, 0 if there is none.
 func (t *Throttle) Rate() int64 { return t.limit.Rate() }
 
+// Passed is how many bytes have passed while there was a limit.
+func (t *Throttle) Passed() int64 { return t.limit.Passed() }
+
 // queue paces the data streams of a session.
 func (t *Throttle) queue() *pace.Queue { return t.pacer.NewQueue(&t.limit) }
 

@@ -44,6 +44,7 @@ type Controller struct {
 	Dir    string
 	Listen string
 
+	Lines map[string]Line
 	Lease time.Duration // as DefaultLease
 	Log   *slog.Logger
 	Ready func(address string) // called once members can connect
@@ -103,6 +104,11 @@ func (c *Controller) run(ctx context.Context, q Queue, address string) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
+	stop, err := c.rent(ctx, conn)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	for ready := false; ; {
 		if err = c.prepare(ctx); err == nil {
 			if !ready {

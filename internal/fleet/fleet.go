@@ -25,10 +25,15 @@ const (
 	taskStream   = "fxfer-v1-tasks"
 	taskPrefix   = "fxfer.v1.task."
 	idleSubject  = "fxfer.v1.idle"
-	jobBucket    = "fxfer-v1-jobs"
-	recordBucket = "fxfer-v1-records"
-	deadBucket   = "fxfer-v1-dead"
-	listBucket   = "fxfer-v1-lists"
+	lineSubjects = "fxfer.v1.line.*"
+
+	askSubject    = "fxfer.v1.line.ask"
+	statusSubject = "fxfer.v1.line.status"
+	jobBucket     = "fxfer-v1-jobs"
+	recordBucket  = "fxfer-v1-records"
+	deadBucket    = "fxfer-v1-dead"
+	listBucket    = "fxfer-v1-lists"
+	lineBucket    = "fxfer-v1-lines"
 )
 
 // State is how far a job is.
@@ -95,6 +100,9 @@ type Options struct {
 
 // nameForm matches what names jobs and lists: one part of a subject, of a key and of a line of a log.
 var nameForm = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
+
+// IsName reports whether a line can have this name.
+func IsName(s string) bool { return nameForm.MatchString(s) }
 
 // readJob reads the job of an ID.
 func readJob(id string, data []byte) (*Job, error) {

@@ -349,7 +349,7 @@ func TestCredentials(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, v := range []any{Job{Version: 1}, Task{Version: 1}, Record{Version: 1}, DeadTask{Version: 1}, Credentials{Version: 1}} {
+	for _, v := range []any{LineAsk{Version: 1}, LineAnswer{Version: 1}, Job{Version: 1}, Task{Version: 1}, Record{Version: 1}, DeadTask{Version: 1}, Credentials{Version: 1}} {
 		text, err := json.Marshal(v)
 		require.NoError(f, err)
 		f.Add(text)
@@ -359,6 +359,20 @@ func FuzzDecode(f *testing.F) {
 			require.True(t, filepath.IsAbs(j.Source))
 			dir, prefix := base(j.Source)
 			require.True(t, strings.HasSuffix(dir, "/"), "%q %q", dir, prefix)
+		}
+		if a, err := decode[LineAsk](text); err == nil {
+			l := &ledger{line: Line{Rate: 1000}, began: now}
+			for _, at := range []time.Duration{0, shareLease / 2, shareLease, 2 * shareLease} {
+				require.LessOrEqual(t, l.ask(now.Add(at), a), int64(1000))
+				if g := l.given[a.Worker]; g != nil {
+					require.LessOrEqual(t, g.most, int64(1000))
+				}
+			}
+		}
+		if a, err := decode[LineAnswer](text); err == nil {
+			s := &share{number: a.Number, asked: now}
+			s.take(now, a)
+			require.GreaterOrEqual(t, s.has, int64(0))
 		}
 		if task, err := decode[Task](text); err == nil {
 			_ = task.subject()

@@ -80,6 +80,16 @@ func (m *Member) Active(ctx context.Context, job string) (map[string]*Record, er
 	return all, err
 }
 
+// Lines returns what the controller has given out of lines.
+func (m *Member) Lines(ctx context.Context) ([]*LineStatus, error) {
+	answer, err := m.conn.RequestWithContext(ctx, statusSubject, nil)
+	if err != nil {
+		return nil, err
+	}
+	var all []*LineStatus
+	return all, json.Unmarshal(answer.Data, &all)
+}
+
 // Dead returns the tasks that were given up, of one job or of all, for "".
 func (m *Member) Dead(ctx context.Context, job string) (all []*DeadTask, err error) {
 	err = each(ctx, m.dead, "", func(_ string, d *DeadTask) {

@@ -26,6 +26,7 @@ func streams() []jetstream.StreamConfig {
 		bucket(jobBucket, 0),
 		bucket(recordBucket, 0),
 		bucket(deadBucket, deadFor),
+		bucket(lineBucket, ownerFor),
 		{
 			Name: "OBJ_" + listBucket, Subjects: []string{"$O." + listBucket + ".C.>", "$O." + listBucket + ".M.>"},
 			AllowRollup: true, Discard: jetstream.DiscardNew,

@@ -36,7 +36,10 @@ type Worker struct {
 	Read   []string // folders whose content it may send, absolute
 	Client *fxfer.Client
 	Log    *slog.Logger
+	Line   string // that it shares with other workers, "" for none
+	Most   int64  // bit/s that it uses of that, 0 for any rate
 
+	tenant  *tenant // of the line, or nil
 	js      jetstream.JetStream
 	jobs    jetstream.KeyValue
 	records jetstream.KeyValue
@@ -71,6 +74,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	tasks := newChooser(conn, stream)
 	defer tasks.close()
+	if w.Line != "" {
+		defer w.rent(conn)()
+	}
 	failed := uint64(0) // tasks in a row, for a reason of this host
 	for ctx.Err() == nil {
 		m, err := tasks.next(ctx)
@@ -439,11 +445,16 @@ func (h *held) send(ctx context.Context, source string, selection fxfer.Selectio
 		return nil, err
 	}
 	o := &h.job.Options
-	report, err := h.Client.Send(ctx, []string{source}, u, fxfer.Transfer{
+	transfer := fxfer.Transfer{
 		Selection: selection,
 		Target:    fxfer.Target{Delete: o.Delete, Checksum: o.Checksum, NumericIDs: o.NumericIDs},
 		Progress:  func(p fxfer.Progress) { h.bytes.Store(p.Written) },
-	})
+	}
+	if h.tenant != nil {
+		transfer.Throttle, transfer.Priority = h.tenant.limit, h.tenant.priority
+		defer h.tenant.task(weightOf[o.Priority])()
+	}
+	report, err := h.Client.Send(ctx, []string{source}, u, transfer)
 	if report != nil {
 		h.bytes.Store(report.Written)
 		if len(report.Failures) > 0 && err != nil {

@@ -36,7 +36,8 @@ type Pacer struct {
 
 // Bucket is a token bucket: a rate that queues of one Pacer share.
 type Bucket struct {
-	rate atomic.Int64 // bytes a second, 0 is no limit; written with the pacer's lock held
+	rate   atomic.Int64 // bytes a second, 0 is no limit; written with the pacer's lock held
+	passed atomic.Int64 // bytes, while there was a limit
 
 	// Guarded by the pacer's lock.
 	tokens float64 // bytes, negative after a step that was larger than the tokens left
@@ -80,6 +81,9 @@ func (p *Pacer) SetRate(b *Bucket, bitsPerSecond int64) {
 
 // Rate is the rate in bit/s, 0 for no limit.
 func (b *Bucket) Rate() int64 { return b.rate.Load() * 8 }
+
+// Passed is how many bytes have passed while there was a limit.
+func (b *Bucket) Passed() int64 { return b.passed.Load() }
 
 // fillLocked adds the tokens since the last call.
 func (b *Bucket) fillLocked(now time.Time) {
@@ -171,6 +175,7 @@ func (p *Pacer) grantLocked(now time.Time) {
 		for i, b := range next.buckets {
 			if b.rate.Load() > 0 {
 				b.tokens -= float64(r.bytes)
+				b.passed.Add(int64(r.bytes))
 			}
 			start := next.startLocked(i)
 			next.had[i], b.served = start+float64(r.bytes), max(b.served, start)

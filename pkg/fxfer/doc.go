@@ -79,6 +79,7 @@
 //
 //	Throttle.Rate          is the rate
 //	Throttle.Set           changes it
+//	Throttle.Passed        counts the bytes that have passed it
 //	LivePriority.Get       is the priority
 //	LivePriority.Set       changes it
 //

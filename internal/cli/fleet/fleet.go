@@ -44,13 +44,14 @@ gone goes to another one. The last task of a job does what "fxfer send" does, so
 the target is then what one command leaves.`,
 		Args: cobra.NoArgs,
 	}
-	c.AddCommand(newStart(version), newWorker(), newSubmit(), newStatus())
+	c.AddCommand(newStart(version), newWorker(), newSubmit(), newStatus(), newLines())
 	c.AddCommand(newChanges()...)
 	return c
 }
 
 func newStart(version string) *cobra.Command {
 	var listen, pages string
+	var lines []namedLine
 	var external external
 	lease := fleet.DefaultLease
 	c := &cobra.Command{
@@ -65,9 +66,13 @@ With --nats, jobs are in the JetStream of NATS servers of your own. Members conn
 to these, with the same flags, and not to the controller. A cluster of three keeps
 three copies of everything, so that one of its servers may die.
 
+Workers that name a line with --line use no more than its rate together. PRIORITY is
+their priority towards others there.
+
 With --web, start serves a dashboard, which asks for the token in the file web-token
 beside the store, and metrics for Prometheus, which need none.`,
 		Example: `  fxfer fleet start
+  fxfer fleet start --line wan=1gbit,low
   fxfer fleet start --nats tls://nats1 --nats tls://nats2 --nats-credentials fleet.creds`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
@@ -87,6 +92,13 @@ beside the store, and metrics for Prometheus, which need none.`,
 				failure = fxfer.KindUnreachable
 				x.Ready = func(address string) { fmt.Fprintf(c.ErrOrStderr(), "fxfer: jobs in %s\n", address) }
 			}
+			x.Lines = make(map[string]fleet.Line)
+			for _, l := range lines {
+				if _, twice := x.Lines[l.name]; twice {
+					return exit.Usage("see `fxfer fleet start --help`", "there are two lines %s", l.name)
+				}
+				x.Lines[l.name] = l.Line
+			}
 			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
 			if pages != "" {
@@ -103,6 +115,7 @@ beside the store, and metrics for Prometheus, which need none.`,
 		},
 	}
 	option.Add(c.Flags(), &listen, "listen", "address", ":"+defaultPort, "address for workers and submitters", parseAddress)
+	option.AddList(c.Flags(), &lines, "line", "NAME=RATE[,PRIORITY]", "what workers use of a line together, such as wan=1gbit,low; repeatable", parseLine)
 	option.Add(c.Flags(), &lease, "lease", "time", "30s", "a worker may be silent for this long", parseLease)
 	option.Add(c.Flags(), &pages, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	external.add(c)
@@ -141,7 +154,7 @@ func logTo(c *cobra.Command) *slog.Logger {
 
 func newWorker() *cobra.Command {
 	var m member
-	var name string
+	var name, line string
 	var read []string
 	var opt fxfer.Options
 	c := &cobra.Command{
@@ -152,9 +165,14 @@ servers with the key in FXFER_HOME, so each server has to know this key, and thi
 host has to know the server: run "fxfer ls" with an invitation first.
 
 Name each folder that jobs may be about with --read. Symbolic links that lead out
-of these folders are sent as links, and jobs about them fail.`,
-		Example: `  fxfer fleet worker --controller head --read /data --read /scratch`,
-		Args:    cobra.NoArgs,
+of these folders are sent as links, and jobs about them fail.
+
+With --line, the controller gives this worker a part of the line's rate while it has
+a task, more if it uses that. Without an answer of the controller for 5 s, the worker
+sends nothing until the next one.`,
+		Example: `  fxfer fleet worker --controller head --read /data --read /scratch
+  fxfer fleet worker --controller head --read /data --line wan`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if len(read) == 0 {
 				return exit.Usage("for example: --read /data", "the worker may read no folder")
@@ -176,7 +194,7 @@ of these folders are sent as links, and jobs about them fail.`,
 			}
 			ctx, stop := exit.Interruptible(c.Context())
 			defer stop()
-			w := fleet.Worker{Queue: queue, Name: name, Read: read, Client: client, Log: log}
+			w := fleet.Worker{Queue: queue, Name: name, Read: read, Client: client, Log: log, Line: line, Most: opt.RateLimit}
 			log.Info("working", "name", name, "queue", queue.String())
 			if err := w.Run(ctx); err != nil {
 				return &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
@@ -186,6 +204,7 @@ of these folders are sent as links, and jobs about them fail.`,
 	}
 	option.AddList(c.Flags(), &read, "read", "dir", "a folder that jobs may be about; repeatable", filepath.Abs)
 	option.Add(c.Flags(), &name, "name", "name", "", "name in status; without it host and process", parseName)
+	option.Add(c.Flags(), &line, "line", "name", "", "the line that it shares with other workers; without it none", parseLineName)
 	option.Add(c.Flags(), &opt.RateLimit, "rate-limit", "rate", "none", "limit the rate, such as 200mbit or 20MB/s", option.ParseLimit)
 	m.add(c)
 	return c
