@@ -388,6 +388,15 @@ func (s *Scope) Partial(m disk.Meta, blockSize int, opt disk.TargetOptions) (*di
 	return s.tree.Partial(m, blockSize, opt)
 }
 
+// PartialRange opens a range of the partial file of the target m.Path.
+func (s *Scope) PartialRange(m disk.Meta, blockSize int, start, count int64, opt disk.TargetOptions) (*disk.PartialRange, error) {
+	if err := s.check(Write, m.Path); err != nil {
+		return nil, err
+	}
+	opt.Privileged = s.privileged
+	return s.tree.PartialRange(m, blockSize, start, count, opt)
+}
+
 // Early opens the early partial file of the target m.Path.
 func (s *Scope) Early(m disk.Meta, blockSize int, opt disk.TargetOptions) (*disk.Partial, error) {
 	if err := s.check(Write, m.Path); err != nil {

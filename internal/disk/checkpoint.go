@@ -30,7 +30,7 @@ import (
 //	 58  final name, zero padded drop  block    zero
 //	320  uint64 inode of the     sync  records  zero
 //	     partial file            boot  0        boot id, zero where there is none
-//	508  uint32 CRC of 0–507
+//	508  uint32 CRC of 0–507      range first   number of blocks, int64
 //
 // A record counts only if all records before it are sound. The first bad record ends the log, and
 // the rest is cut off. Salt and index in the CRC reject a record of another log, or of another
@@ -50,6 +50,9 @@ const (
 	recordDrop = 2
 	recordSync = 3
 	recordBoot = 4
+	// recordRange says that a range of blocks is complete, those without data included. A later record
+	// of one of its blocks undoes that for this block.
+	recordRange = 5
 
 	maxBuffered = 4
 )
@@ -160,6 +163,7 @@ type earlierRun struct {
 	latest  map[int64]int64 // block → index of its record that counts, for blocks with several; -1 if dropped
 	have    blockset.Set    // blocks that are done
 	durable blockset.Set    // blocks that are done by the synced records
+	ranges  blockset.Set    // complete ranges
 }
 
 // createLog starts the log name in folder, and replaces an existing one.
@@ -242,6 +246,11 @@ func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
 	if boot == ([32]byte{}) || run.boot != boot {
 		run.trusted, run.boot = run.synced, [32]byte{}
 	}
+	return run, l.collect(run)
+}
+
+// collect takes what the trusted records of run claim.
+func (l *checkpointLog) collect(run *earlierRun) error {
 	apply := func(to *blockset.Set, r record) {
 		switch r.kind {
 		case recordDone:
@@ -250,7 +259,7 @@ func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
 			to.Remove(r.number)
 		}
 	}
-	err = l.each(run.trusted, func(index int64, r record) error {
+	return l.each(run.trusted, func(index int64, r record) error {
 		_, several := run.latest[r.number]
 		switch {
 		case r.kind == recordDone && (several || run.have.Has(r.number)):
@@ -259,12 +268,43 @@ func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
 			run.latest[r.number] = -1
 		}
 		apply(&run.have, r)
+		run.apply(r)
 		if index < run.synced {
 			apply(&run.durable, r)
 		}
 		return nil
 	})
-	return run, err
+}
+
+// apply takes what a record says about ranges.
+func (run *earlierRun) apply(r record) {
+	switch r.kind {
+	case recordDone, recordDrop:
+		run.ranges.Remove(r.number)
+	case recordRange:
+		if count := int64(binary.LittleEndian.Uint64(r.value[:])); r.number >= 0 && count > 0 && count < 1<<62-r.number {
+			run.ranges.AddRun(r.number, count)
+		}
+	}
+}
+
+// recorded calls visit with each block in have and its digest in the log, as Partial.Recorded does.
+func (run *earlierRun) recorded(l *checkpointLog, visit func(block int64, cv [32]byte) error) error {
+	visited := int64(0)
+	err := l.each(run.trusted, func(index int64, r record) error {
+		if r.kind != recordDone || !run.have.Has(r.number) {
+			return nil
+		}
+		if latest, several := run.latest[r.number]; several && latest != index {
+			return nil
+		}
+		visited++
+		return visit(r.number, r.value)
+	})
+	if err == nil && visited != run.have.Count() {
+		err = errors.New("the checkpoint became shorter meanwhile")
+	}
+	return err
 }
 
 // each calls visit for the log's first sound records, in order and in constant memory. It stops

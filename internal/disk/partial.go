@@ -74,6 +74,7 @@ type Partial struct {
 
 	mu        sync.Mutex   // guards the following; never held during I/O
 	done      blockset.Set // finished blocks
+	ranges    blockset.Set // complete ranges, see PartialRange
 	changes   int64        // calls that changed done
 	synced    int64        // records under the last sync record
 	err       error        // a failed checkpoint, final
@@ -337,37 +338,39 @@ func (p *Partial) takeOver() error {
 	// Blocks beyond the end cannot exist, whatever the log says.
 	p.clip(&p.earlier.have, info.Size())
 	p.clip(&p.earlier.durable, info.Size())
+	p.clip(&p.earlier.ranges, info.Size())
 	if p.holes {
-		if err := p.emptyOthers(&p.earlier.have, info.Size()); err != nil {
+		if err := p.emptyOthers(&p.earlier.have, 0, p.blocks(p.size), info.Size()); err != nil {
 			return err
 		}
 	}
 	p.end = info.Size()
 	p.synced = p.earlier.synced
 	p.changes = p.earlier.trusted - p.earlier.synced // the first checkpoint has to cover them
-	p.done = p.earlier.have.Clone()
+	p.done, p.ranges = p.earlier.have.Clone(), p.earlier.ranges.Clone()
 	p.durable.Store(p.bytes(&p.earlier.durable))
 	return nil
 }
 
-// emptyOthers makes holes of all blocks that are not in have, in a file of fileSize bytes. A killed
-// run may have written blocks without marking them, which is old data where this run has a hole.
-// The error is errNoHoles if the system cannot make holes.
-func (p *Partial) emptyOthers(have *blockset.Set, fileSize int64) error {
-	from := int64(0)
+// emptyOthers makes holes of the blocks from first to end that are not in have, in a file of fileSize
+// bytes. A killed run may have written blocks without marking them, which is old data where this run
+// has a hole. The error is errNoHoles if the system cannot make holes.
+func (p *Partial) emptyOthers(have *blockset.Set, first, end, fileSize int64) error {
+	from := first * p.blockSize
 	empty := func(end int64) error { // starts at from
 		if n := min(end, fileSize) - from; n > 0 && punch(p.file, from, n) != nil {
 			return errNoHoles
 		}
 		return nil
 	}
-	for run := range have.All() {
+	within := have.Within(first, end-first)
+	for run := range within.All() {
 		if err := empty(run.Start * p.blockSize); err != nil {
 			return err
 		}
 		from = run.End() * p.blockSize
 	}
-	return empty(p.blocks(p.size) * p.blockSize)
+	return empty(end * p.blockSize)
 }
 
 // openHoles gives the file its full size, so blocks that nobody writes read as zeros.
@@ -485,21 +488,7 @@ func (p *Partial) Recorded(visit func(block int64, cv [32]byte) error) error {
 	if p.earlier == nil {
 		return nil
 	}
-	visited := int64(0)
-	err := p.log.each(p.earlier.trusted, func(index int64, r record) error {
-		if r.kind != recordDone || !p.earlier.have.Has(r.number) {
-			return nil
-		}
-		if latest, several := p.earlier.latest[r.number]; several && latest != index {
-			return nil
-		}
-		visited++
-		return visit(r.number, r.value)
-	})
-	if err == nil && visited != p.earlier.have.Count() {
-		err = errors.New("the checkpoint became shorter meanwhile")
-	}
-	return at("read checkpoint of", p.path, err)
+	return at("read checkpoint of", p.path, p.earlier.recorded(p.log, visit))
 }
 
 // ReadAt implements io.ReaderAt.
@@ -693,6 +682,7 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 		} else {
 			p.done.Remove(block)
 		}
+		p.ranges.Remove(block)
 		p.changes++
 		if p.risky.IsZero() {
 			p.risky = time.Now()
