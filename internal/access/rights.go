@@ -92,6 +92,7 @@ var intents = map[wire.Intent]Effect{
 	wire.Files:  Names | Read | Write,
 	wire.Early:  Write,
 	wire.Copy:   Names | Read | Write | Reuse,
+	wire.Ranges: Names | Write,
 }
 
 // ruleOf returns the rule for one effect.

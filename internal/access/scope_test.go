@@ -164,7 +164,7 @@ func TestReadOnly(t *testing.T) {
 	defer folder.Close()
 	all := map[string]*Scope{"a source": source, "nothing": nothing()}
 	for intent := range intents {
-		r := Request{Share: "data", Client: "me", Rights: 0xff, Intent: intent, DryRun: intent == wire.Push || intent == wire.Store || intent == wire.Files || intent == wire.Early || intent == wire.Copy}
+		r := Request{Share: "data", Client: "me", Rights: 0xff, Intent: intent, DryRun: intent == wire.Push || intent == wire.Store || intent == wire.Files || intent == wire.Early || intent == wire.Copy || intent == wire.Ranges}
 		all[r.Client+string(rune('0'+intent))] = folder.Client(r)
 	}
 	for name, s := range all {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -10,10 +11,11 @@ import (
 
 // SourceFile is a regular file of a source.
 type SourceFile struct {
-	Path  string // below the source
-	Size  int64  // bytes
-	Inode uint64 // of all its names; 0 if unknown
-	Names uint64 // how many names (hard links) it has
+	Path    string // below the source
+	Size    int64  // bytes
+	ModTime time.Time
+	Inode   uint64 // of all its names; 0 if unknown
+	Names   uint64 // how many names (hard links) it has
 }
 
 // ListSource calls visit for each regular file of a source, as Send would list it. It leaves out what
@@ -35,6 +37,6 @@ func ListSource(ctx context.Context, source string, selection Selection, visit f
 		if x.Kind != wire.File {
 			return nil
 		}
-		return visit(SourceFile{Path: x.Path, Size: x.Size, Inode: x.Ino, Names: item.Names})
+		return visit(SourceFile{Path: x.Path, Size: x.Size, ModTime: x.Time(), Inode: x.Ino, Names: item.Names})
 	}, func(string, error) {})
 }

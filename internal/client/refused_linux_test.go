@@ -111,6 +111,17 @@ func TestSendEarlyToOlderServer(t *testing.T) {
 	require.ErrorIs(t, err, ErrNoEarly)
 }
 
+// TestSendRangeToOlderServer: a server that does not know the intent says so.
+func TestSendRangeToOlderServer(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, t.TempDir(), Options{
+		Confirm: func(context.Context, string, string, []string) (bool, error) { return true, nil },
+	})
+	dir, _ := ranged(t)
+	_, err := c.SendRange(t.Context(), dir, rangesOf(t, dir)[0], refuser(t, session.TransportTCP, wire.CodeProtocol), Transfer{})
+	require.ErrorIs(t, err, ErrNoRange)
+}
+
 // TestCopyWithOlderServers: neither a server that is asked for a copy nor one that gets it takes the
 // session for another one, if it does not know the intent.
 func TestCopyWithOlderServers(t *testing.T) {

@@ -97,7 +97,7 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 // isFresh tells whether the target probably has nothing yet of what is asked for.
 func (j *job) isFresh() bool {
 	t := &j.call.Target
-	return !t.DryRun && !t.Checksum && t.Snapshot == "" && j.hello.Intent != wire.Early && j.hello.Intent != wire.Copy &&
+	return !t.DryRun && !t.Checksum && t.Snapshot == "" && j.hello.Intent != wire.Early && j.hello.Intent != wire.Ranges && j.hello.Intent != wire.Copy &&
 		(j.opt.Fresh || j.firstTime(j.server, &j.hello, j.intent.named())) && j.intent.absent(&j.hello)
 }
 

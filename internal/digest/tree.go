@@ -114,21 +114,37 @@ func (t *Tree) Root(blocks int64) ([32]byte, bool) {
 	if blocks == 0 {
 		return Empty(), true
 	}
+	n, ok := t.top(0, blocks)
+	return Root(n), ok
+}
+
+// Subtree returns the chaining value above count blocks from start on, and false if some of them were
+// not added. They are those of a subtree of the file: start is a multiple of a power of two that is at
+// least count, and count is that power, or the blocks are the last ones of the file.
+func (t *Tree) Subtree(start, count int64) ([32]byte, bool) {
+	n, ok := t.top(start, count)
+	if !ok {
+		return [32]byte{}, false
+	}
+	return ChainingValue(&n), true
+}
+
+// top returns the top node of a subtree, see Subtree.
+func (t *Tree) top(start, blocks int64) (n Node, ok bool) {
 	// The largest complete subtree is on the left, then the largest one of the rest, and so on
 	// (section 2.1): one subtree for each binary digit of the number of blocks. Fold them from the
 	// right.
-	var n Node
 	for rest := blocks; rest > 0; rest &= rest - 1 {
 		level := bits.TrailingZeros64(uint64(rest))
-		left, ok := t.nodes[position{uint8(level), rest>>level - 1}]
+		left, ok := t.nodes[position{uint8(level), (start+rest)>>level - 1}]
 		switch {
 		case !ok:
-			return [32]byte{}, false
+			return n, false
 		case rest == blocks:
 			n = left
 		default:
 			n = parent(left, n)
 		}
 	}
-	return Root(n), true
+	return n, blocks > 0
 }

@@ -36,6 +36,7 @@ var intents = []struct {
 	{wire.Early, "early", newReceiving},
 	{wire.Copy, "copy", newReceiving},
 	{wire.Copies, "copies", newCopyWork},
+	{wire.Ranges, "ranges", newReceiving},
 }
 
 // Intents returns what sessions are for, as a server sees it, and the doors. Each name occurs once.

@@ -13,7 +13,7 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// receiving serves a Push or an Early: the client sends files, or parts of files that grow.
+// receiving serves a Push, an Early, a Copy or a Ranges: the client sends files or parts of them.
 type receiving struct {
 	*transferSession
 	scope *access.Scope // set by open
@@ -33,6 +33,11 @@ func (x *receiving) open() error {
 	m := x.hello
 	if t := &m.Target; m.Intent == wire.Early && (t.Delete || t.DryRun || t.BackupDir != "") {
 		return wire.Errorf(wire.CodeUnsupported, "files that still grow replace nothing")
+	}
+	if m.Intent == wire.Ranges {
+		if err := checkRanges(m); err != nil {
+			return err
+		}
 	}
 	if _, err := x.openShare(m.Share, identity.Write); err != nil {
 		if _, appendErr := x.openShare(m.Share, identity.Append); appendErr == nil {
@@ -66,7 +71,22 @@ func (x *receiving) newEngine(_ context.Context, r *wire.Reader) (session.Engine
 	}
 	opt := x.options(cmp.Or(x.hello.Paths[0], "."))
 	opt.Quota, opt.Early = x.share.quota, x.hello.Intent == wire.Early
+	if x.hello.Intent == wire.Ranges {
+		opt.Range = &x.hello.Range
+	}
 	return session.NewReceiver(x.conn.Conn, r, x.scope, opt), nil
+}
+
+// checkRanges refuses what only a session with whole files can do, and ranges that no file has.
+func checkRanges(m *wire.Hello) error {
+	t := &m.Target
+	switch {
+	case t.Compare != wire.Compare{}, t.Readback, t.BackupDir != "", t.DryRun:
+		return wire.Errorf(wire.CodeUnsupported, "ranges of files are only written")
+	case m.Range.Log < wire.MinRangeLog, m.Range.Log > wire.MaxRangeLog, m.Range.Number > (wire.MaxSize-1)>>m.Range.Log:
+		return wire.Errorf(wire.CodeUnsupported, "no file has range %d of 2^%d bytes", m.Range.Number, m.Range.Log)
+	}
+	return nil
 }
 
 // options are the receiver's options for a target path, without a quota.

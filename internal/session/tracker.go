@@ -290,7 +290,7 @@ func (t *Tracker) outcomeLocked(e *transfer.Event, f activeFile, r *FileResult) 
 	}
 	if isFile {
 		t.filesDone++
-		if e.Kind != transfer.Committed { // its bytes were counted as they were written
+		if e.Kind != transfer.Committed && f.entry == nil { // its bytes were not counted as they were written
 			t.done += r.Bytes
 		}
 	}

@@ -339,7 +339,7 @@ func (c *claims) leave(e *sending, block int64, st *sendStream) (carried bool) {
 func (c *claims) speculateOn(e *sending) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if e.fixed == 0 || !c.speculate || c.answered || c.speculated >= speculate {
+	if e.fixed == 0 || e.item.part() != nil || !c.speculate || c.answered || c.speculated >= speculate {
 		return
 	}
 	e.claims.offered = min(e.fixed, max(1, (speculate-c.speculated)>>e.item.Entry.BlockLog))
@@ -512,7 +512,7 @@ func (c *claims) resend(e *sending, blocks []wire.Extent) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range blocks {
-		if e.claims.kept != nil || x.Start+x.Count > e.fixed {
+		if e.claims.kept != nil || x.Start+x.Count > e.fixed || e.outside(blockset.Of([]wire.Extent{x})) {
 			return protocolError("entry %d has no such blocks", e.index)
 		}
 		c.counts.rejected.Add(x.Count)

@@ -34,6 +34,7 @@ const (
 type commitEvents interface {
 	failEntry(*receiving, error)
 	finishEntry(*receiving, Event)
+	finishRange(*receiving)
 }
 
 // committer checks complete files and gives them their names, many at a time: the sync before costs
@@ -118,6 +119,10 @@ func (c *committer) commitComplete(e *receiving) {
 		return
 	}
 	c.side.running.Go(func() {
+		if e.isRange() {
+			c.events.finishRange(e)
+			return
+		}
 		staged, err := c.check(e)
 		if err != nil {
 			c.events.failEntry(e, err)

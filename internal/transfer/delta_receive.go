@@ -162,14 +162,15 @@ func (d *deltaReceive) isShared() bool {
 }
 
 // clone lets part have a stretch of the old file at off, and reports whether that was possible.
-func (d *deltaReceive) clone(part *disk.Partial, x stretch, off int64) bool {
+func (d *deltaReceive) clone(part partialFile, x stretch, off int64) bool {
 	d.mu.Lock()
 	no := d.noClone
 	d.mu.Unlock()
 	if no || x.old%cloneUnit != 0 || off%cloneUnit != 0 || x.n%cloneUnit != 0 {
 		return false
 	}
-	ok := part.Clone(d.old, x.old, off, x.n)
+	whole, ok := part.(*disk.Partial)
+	ok = ok && whole.Clone(d.old, x.old, off, x.n)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.shared, d.noClone = d.shared || ok, d.noClone || !ok

@@ -84,34 +84,69 @@ func FuzzReceiver(f *testing.F) {
 	f.Add(say(&wire.Manifest{}, entries(0, aFile("a", wire.Unknown)), &wire.EndEntry{Size: 0}, &wire.EntryFailed{Index: 0, Code: wire.CodeAgain}), []byte{2})
 	f.Add(say(&wire.Manifest{}, entries(0, aFile("a", 5), wire.Entry{Kind: wire.Hardlink, Path: "b", Link: "a"})), whole)
 	f.Fuzz(func(t *testing.T, control, data []byte) {
-		if bytes.Contains(control, []byte("outside/keep")) {
-			return // a symlink's target may be anything
-		}
-		root := t.TempDir()
-		require.NoError(t, os.Mkdir(filepath.Join(root, "outside"), 0o700))
-		require.NoError(t, os.WriteFile(filepath.Join(root, "outside", "keep"), []byte("keep"), 0o600))
-		require.NoError(t, os.Mkdir(filepath.Join(root, "target"), 0o700))
-		tree, err := access.OpenTarget(filepath.Join(root, "target"), access.Asked{Base: "."})
-		require.NoError(t, err)
-		defer tree.Close()
-		ctrl, stream := newReplay(control), newReplay(data)
-		defer ctrl.end()
-		defer stream.end()
-		v := NewReceiver(ctrl, wire.NewReader(ctrl, wire.MaxMessage), tree, ReceiverOptions{Path: ".", Target: wire.Target{Sync: wire.SyncNone, Delete: true, NumericIDs: true}})
-		v.AddStream(stream)
-		late := time.AfterFunc(fuzzWithin, func() { panic("the session does not end with its peer") })
-		defer late.Stop()
-		_ = v.Run(context.Background())
-		names, err := os.ReadDir(root)
-		require.NoError(t, err)
-		require.Len(t, names, 2)
-		kept, err := os.ReadDir(filepath.Join(root, "outside"))
-		require.NoError(t, err)
-		require.Len(t, kept, 1)
-		got, err := os.ReadFile(filepath.Join(root, "outside", "keep"))
-		require.NoError(t, err)
-		require.Equal(t, "keep", string(got))
+		receiveAnything(t, control, data, ReceiverOptions{Path: ".", Target: wire.Target{Sync: wire.SyncNone, Delete: true, NumericIDs: true}})
 	})
+}
+
+// FuzzRangeReceiver is FuzzReceiver for a range of files.
+func FuzzRangeReceiver(f *testing.F) {
+	large := aFile("d/a", 5<<20)
+	sparse := large
+	sparse.Holes = true
+	open := []wire.Message{&wire.Manifest{}, entries(0, wire.Entry{Kind: wire.Dir, Path: "d"}, large), &wire.EndManifest{Count: 2}}
+	end := &wire.EndEntry{Index: 1, Size: 5 << 20}
+	data := make([]byte, smallBlock)
+	block := wire.BlockHeader{Index: 1, Block: 64, Digest: digestOfBlock(64, data), Length: smallBlock}
+	frame := make([]byte, wire.BlockHeaderLen, wire.BlockHeaderLen+len(data))
+	block.Put(frame)
+	frame = append(frame, data...)
+	say := func(messages ...wire.Message) (b []byte) {
+		for _, m := range messages {
+			b = wire.Append(b, m)
+		}
+		return b
+	}
+	f.Add(say(append(open, end)...), frame, byte(22), uint64(1))
+	f.Add(say(append(open, end)...), frame, byte(22), uint64(0))
+	f.Add(say(&wire.Manifest{}, entries(0, sparse), &wire.EndManifest{Count: 1}, &wire.EndEntry{Size: 5 << 20, Holes: []wire.Extent{{Start: 64, Count: 16}}}), []byte{2}, byte(22), uint64(1))
+	f.Add(say(&wire.Manifest{}, entries(0, aFile("a", 5), large), &wire.EntryFailed{Index: 1, Code: wire.CodeChanged}), frame, byte(60), uint64(1)<<63)
+	f.Fuzz(func(t *testing.T, control, data []byte, log byte, number uint64) {
+		receiveAnything(t, control, data, ReceiverOptions{
+			Path: ".", Target: wire.Target{Sync: wire.SyncNone, Delete: true, NumericIDs: true}, Range: &wire.Range{Log: log, Number: number},
+		})
+	})
+}
+
+// receiveAnything lets a receiver have what a peer sends. The session ends with its peer, and nothing
+// outside of the target is touched.
+func receiveAnything(t *testing.T, control, data []byte, opt ReceiverOptions) {
+	if bytes.Contains(control, []byte("outside/keep")) {
+		return // a symlink's target may be anything
+	}
+	root := t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(root, "outside"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "outside", "keep"), []byte("keep"), 0o600))
+	require.NoError(t, os.Mkdir(filepath.Join(root, "target"), 0o700))
+	tree, err := access.OpenTarget(filepath.Join(root, "target"), access.Asked{Base: "."})
+	require.NoError(t, err)
+	defer tree.Close()
+	ctrl, stream := newReplay(control), newReplay(data)
+	defer ctrl.end()
+	defer stream.end()
+	v := NewReceiver(ctrl, wire.NewReader(ctrl, wire.MaxMessage), tree, opt)
+	v.AddStream(stream)
+	late := time.AfterFunc(fuzzWithin, func() { panic("the session does not end with its peer") })
+	defer late.Stop()
+	_ = v.Run(context.Background())
+	names, err := os.ReadDir(root)
+	require.NoError(t, err)
+	require.Len(t, names, 2)
+	kept, err := os.ReadDir(filepath.Join(root, "outside"))
+	require.NoError(t, err)
+	require.Len(t, kept, 1)
+	got, err := os.ReadFile(filepath.Join(root, "outside", "keep"))
+	require.NoError(t, err)
+	require.Equal(t, "keep", string(got))
 }
 
 // FuzzSender sends anything to a sender. The session ends with its peer.

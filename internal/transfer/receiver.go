@@ -32,6 +32,7 @@ type ReceiverOptions struct {
 	Clock     *Clock       // takes the times of the stages; nil for none
 	Snapshot  *Snapshot    // the tree is to be a snapshot; nil if not
 	Early     bool         // take only files that still grow, and keep them without names
+	Range     *wire.Range  // take only this range of each file; nil for whole files
 	Quota     Quota        // of the target; nil for none
 	Memory    *Account     // for entries under way, with other sessions; nil for no bound
 	Files     *ClientFiles // for entries under way, too; nil for no bound
@@ -157,7 +158,7 @@ func (v *Receiver) AtRisk() (longest time.Duration) {
 }
 
 // partials returns the partial files under way.
-func (v *Receiver) partials() (parts []*disk.Partial) {
+func (v *Receiver) partials() (parts []partialFile) {
 	for _, e := range v.table.rest() {
 		if p := e.partial(); p != nil {
 			parts = append(parts, p)
@@ -329,7 +330,7 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	if placed {
 		have, err = v.target.tree.StatTarget(meta.Path)
 	}
-	if err == nil && free && !v.opt.Early && v.comparer.isSameFile(x, &meta, &have) {
+	if err == nil && free && !v.opt.Early && v.opt.Range == nil && v.comparer.isSameFile(x, &meta, &have) {
 		a.Verdict = wire.Same
 		v.table.pass(x)
 		v.side.event(Event{Kind: Same, Index: index, Entry: x, At: meta.Path})
@@ -340,6 +341,8 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	switch {
 	case placed && v.opt.Early:
 		err = v.comparer.early(e, err, &a)
+	case placed && v.opt.Range != nil && x.Kind != wire.Dir:
+		err = v.comparer.ranged(e, v.opt.Range, &a)
 	case placed:
 		err = v.comparer.decide(e, have, err, &a)
 	}
@@ -353,6 +356,9 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	v.table.ready()
 	switch a.Verdict {
 	case 0, wire.Hash: // more comes
+		if e.isRange() {
+			v.stageRange(e)
+		}
 	case wire.Need:
 		v.need(e, &a)
 	default:

@@ -15,9 +15,10 @@ import (
 type receiving struct {
 	index uint64
 	entry wire.Entry
-	meta  disk.Meta // what the target gets; Path is that in the target's tree
-	held  int       // bytes of names and attributes
-	early bool      // part of a file that still grows, which is kept without a name
+	meta  disk.Meta    // what the target gets; Path is that in the target's tree
+	held  int          // bytes of names and attributes
+	early bool         // part of a file that still grows, which is kept without a name
+	span  blockset.Run // the blocks of a range; zero for a whole file
 
 	// Set by the comparer before the entry is resolved.
 	lacks  bool // the target has nothing of this kind there
@@ -35,7 +36,7 @@ type receiving struct {
 	resolved bool       // somebody ends the entry, or has ended it
 	hashing  bool       // the target's content is being compared or copied, so no data may come yet
 	hashed   bool       // the target's digest was sent, and the sender compares
-	part     *disk.Partial
+	part     partialFile
 	delta    *deltaReceive // nil without an old version
 	blocks   int64         // -1 while unknown
 	size     int64         // -1 while unknown
@@ -84,7 +85,7 @@ func (e *receiving) resolve() bool {
 }
 
 // partial returns the entry's partial file, nil if there is none.
-func (e *receiving) partial() *disk.Partial {
+func (e *receiving) partial() partialFile {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.part
@@ -136,7 +137,7 @@ func (e *receiving) expectWhole() {
 // expectBlocks readies a file of several blocks for its data. It returns the blocks that are there
 // from an earlier run, and false if the entry is resolved meanwhile.
 func (e *receiving) expectBlocks(
-	part *disk.Partial, old *deltaReceive,
+	part partialFile, old *deltaReceive,
 ) (have []wire.Extent, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -208,6 +209,8 @@ func (e *receiving) checkLocked(h *wire.BlockHeader) error {
 		return protocolError("entry %d takes no such block", h.Index)
 	case e.blocks >= 0 && h.Block >= e.blocks:
 		return protocolError("block %d beyond the end of entry %d", h.Block, h.Index)
+	case e.isRange() && (h.Block < e.span.Start || h.Block >= e.span.End()):
+		return protocolError("block %d is outside of the range of entry %d", h.Block, h.Index)
 	case h.Patch:
 		if e.delta != nil && length <= int64(e.blockLen(h.Block)) {
 			return nil
@@ -328,7 +331,8 @@ func (e *receiving) checkEndLocked(m *wire.EndEntry, blocks int64) error {
 		return nil
 	}
 	last := m.Holes[len(m.Holes)-1]
-	if !e.entry.Holes || len(m.Holes) > 2*maxHoles || last.Start+last.Count > blocks {
+	outside := e.isRange() && (m.Holes[0].Start < e.span.Start || last.Start+last.Count > e.span.End())
+	if !e.entry.Holes || len(m.Holes) > 2*maxHoles || last.Start+last.Count > blocks || outside {
 		return protocolError("entry %d has no such holes", m.Index)
 	}
 	return nil
@@ -338,17 +342,26 @@ func (e *receiving) checkEndLocked(m *wire.EndEntry, blocks int64) error {
 func (e *receiving) complete() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.resolved || e.checking || e.digest == nil || e.tree.Count() != e.blocks {
+	all := e.blocks
+	if e.isRange() {
+		all = e.span.Count
+	}
+	if e.resolved || e.checking || e.digest == nil || e.tree.Count() != all {
 		return false
 	}
 	e.resolved = true
 	return true
 }
 
-// matches reports whether a complete file has the digest and the size that the sender has sent.
+// matches reports whether a complete file has the digest and the size that the sender has sent, or a
+// range its digest.
 func (e *receiving) matches() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.isRange() {
+		top, whole := e.tree.Subtree(e.span.Start, e.span.Count)
+		return whole && top == *e.digest
+	}
 	root, whole := e.tree.Root(e.blocks)
 	if e.entry.Size < 0 { // the last block of a stream must be as long as the size says
 		last := int(e.size & (1<<e.entry.BlockLog - 1))

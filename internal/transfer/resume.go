@@ -7,7 +7,6 @@ import (
 
 	"github.com/fxfer/fxfer/internal/blockset"
 	"github.com/fxfer/fxfer/internal/digest"
-	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -37,7 +36,7 @@ func (v *Receiver) recheck(e *receiving, have blockset.Set) {
 // readAgain reads the blocks in have, and adds the nodes of those that are as recorded. It returns
 // the others.
 func readAgain(
-	ctx context.Context, e *receiving, part *disk.Partial, have blockset.Set,
+	ctx context.Context, e *receiving, part partialFile, have blockset.Set,
 ) (bad blockset.Set, err error) {
 	buf := make([]byte, 1<<e.entry.BlockLog)
 	var hash digest.Hasher

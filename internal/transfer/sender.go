@@ -337,14 +337,14 @@ func (s *Sender) offerNeeded(e *sending, a *wire.Answer) (have blockset.Set, err
 	switch {
 	case e.answered || e.item.Entry.Kind != wire.File:
 		return have, protocolError("entry %d cannot have this answer", e.index)
-	case delta && (e.item.Content == nil || e.fixed < 2):
+	case delta && (e.item.Content == nil || e.fixed < 2 || e.item.part() != nil):
 		return have, protocolError("entry %d takes no delta", e.index)
 	case e.item.Stream != nil: // its feed offers the blocks
 		e.answered = true
 		s.claims.setAnswered()
 		return have, nil
 	}
-	if have = blockset.Of(a.Have); have.End() > e.fixed {
+	if have = blockset.Of(a.Have); have.End() > e.fixed || e.outside(have) {
 		return have, protocolError("entry %d has no such blocks", e.index)
 	}
 	e.answered = true
@@ -352,7 +352,7 @@ func (s *Sender) offerNeeded(e *sending, a *wire.Answer) (have blockset.Set, err
 		d := newDeltaSend(a.Delta, a.Old)
 		s.deltas.start(e, d, s.claims.needDelta(e, have, d), s)
 	} else {
-		s.claims.need(e, have)
+		s.claims.need(e, e.notNeeded(have))
 	}
 	return have, nil
 }

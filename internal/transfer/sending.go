@@ -38,7 +38,7 @@ type sending struct {
 	claims blockClaims // guarded by claims.mu
 
 	mu     sync.Mutex // guards the following; held before claims.mu where both are
-	blocks int64      // number of blocks; for a stream that has not ended, of those read so far
+	blocks int64      // number of blocks to read; for a stream that has not ended, of those read so far
 	size   int64      // bytes; final once ended
 	hashes *hashes    // of blocks; nil until one is digested
 	digest [32]byte   // of a small file that was read
@@ -91,6 +91,9 @@ func (e *sending) measure(counts *counters) {
 	default:
 		e.fixed = blocksOf(x.Size, x.BlockLog)
 		e.blocks, e.ended = e.fixed, true
+		if e.item.part() != nil {
+			e.blocks = e.span().Count
+		}
 	}
 }
 
@@ -199,6 +202,9 @@ func (e *sending) end() *wire.EndEntry {
 	}
 	h := e.hashesLocked()
 	root, whole := h.tree.Root(e.blocks)
+	if e.item.part() != nil {
+		root, whole = h.tree.Subtree(e.span().Start, e.blocks)
+	}
 	if !whole {
 		return nil
 	}
@@ -209,11 +215,13 @@ func (e *sending) end() *wire.EndEntry {
 }
 
 // sentWhole returns the digest of an entry that the receiver may have placed by now; zero for a
-// file with holes.
+// file with holes, or of which others send the rest.
 func (e *sending) sentWhole() (d [32]byte, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
+	case e.item.part() != nil:
+		return d, true
 	case e.item.Entry.Kind != wire.File || !e.ended:
 		return d, false
 	case e.small() && e.blocks == 0:

@@ -102,6 +102,7 @@ type TreeSource struct {
 	// and paths that are gone are no failure.
 	Part  bool
 	Shard shard.Shard // only the files of this part, and the folders above them
+	Range *FileRange  // only this range of the one file in Paths; nil for all
 
 	plan *shard.Plan // of Shard, made by the first Walk
 }
@@ -183,6 +184,15 @@ func (s *TreeSource) walk(
 			m = first
 		}
 		item := r.item(m, as)
+		if s.Range != nil && m.Kind == disk.File {
+			ok, err := s.Range.limit(&item)
+			if err != nil {
+				failed(m.Path, err)
+			}
+			if !ok {
+				return nil
+			}
+		}
 		if f, ok := item.Content.(*treeFile); ok && s.Intact != nil {
 			item.Content = steadyFile{f, f}
 		}

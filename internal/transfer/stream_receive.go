@@ -396,7 +396,7 @@ func (in *inbox) write(e *receiving, h *wire.BlockHeader, c *content) error {
 	return part.Mark(h.Block, h.Digest)
 }
 
-func writeContent(e *receiving, part *disk.Partial, off int64, c *content) error {
+func writeContent(e *receiving, part partialFile, off int64, c *content) error {
 	if c.parts != nil {
 		return writePatched(e, part, off, c)
 	}
@@ -414,7 +414,7 @@ func writeContent(e *receiving, part *disk.Partial, off int64, c *content) error
 
 // writePatched writes a block that was made of a patch. Long stretches are shared with the old file
 // where the file system can, and zeros are left out of a file with holes.
-func writePatched(e *receiving, part *disk.Partial, off int64, c *content) error {
+func writePatched(e *receiving, part partialFile, off int64, c *content) error {
 	old, data := e.oldVersion(), c.data
 	for _, x := range c.parts {
 		piece := data[:x.n]
@@ -431,7 +431,7 @@ func writePatched(e *receiving, part *disk.Partial, off int64, c *content) error
 }
 
 // writeData writes data, but not the zeros of a file with holes.
-func writeData(part *disk.Partial, data []byte, off int64, holes bool) error {
+func writeData(part partialFile, data []byte, off int64, holes bool) error {
 	if !holes {
 		_, err := part.WriteAt(data, off)
 		return err

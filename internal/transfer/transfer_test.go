@@ -35,6 +35,7 @@ type session struct {
 	patient bool                              // wait for answers
 	memory  *Account                          // of both sides
 	early   bool                              // the source is an EarlySource
+	part    *wire.Range                       // what is sent of each file
 	ended   func()                            // an entry has ended at the sender
 	wrap    func(id int, s net.Conn) net.Conn // of the sender's end of each data stream
 
@@ -52,7 +53,7 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 		Speculate: !x.patient, Event: x.event, Memory: x.memory,
 	})
 	x.receiver = NewReceiver(b, wire.NewReader(b, wire.MaxMessage), x.target, ReceiverOptions{
-		Path: x.path, Target: x.opt, Event: func(e Event) { x.got = append(x.got, e) }, Memory: x.memory, Early: x.early,
+		Path: x.path, Target: x.opt, Event: func(e Event) { x.got = append(x.got, e) }, Memory: x.memory, Early: x.early, Range: x.part,
 	})
 	for i := range x.streams {
 		c, d := net.Pipe()

@@ -18,6 +18,7 @@ const (
 	Early  Intent = 11 // the client sends parts of files that still grow
 	Copy   Intent = 12 // the client sends files for the user who signed its capability
 	Copies Intent = 13 // the client has the server send files to another one
+	Ranges Intent = 14 // the client sends a range of a large file, of which others send the rest
 )
 
 // Priority says how a session shares the line with other traffic.
@@ -70,7 +71,21 @@ type Hello struct {
 
 	Capability []byte // that a user has signed for the client; for Copy
 	Relayed    bool   // the client connects through a relay
+
+	Range Range // that the client sends of each file; for Ranges
 }
+
+// Range is a part of files: 1<<Log bytes from Number<<Log on, or what a file has of these.
+type Range struct {
+	Log    uint8 // from MinRangeLog to MaxRangeLog
+	Number uint64
+}
+
+// The bounds of Range.Log.
+const (
+	MinRangeLog = 22
+	MaxRangeLog = 60
+)
 
 // Type implements Message.
 func (*Hello) Type() Type { return TypeHello }
@@ -98,6 +113,8 @@ func (m *Hello) encode(e *encoder) {
 	e.byte(byte(m.Priority))
 	e.string(string(m.Capability))
 	e.bool(m.Relayed)
+	e.byte(m.Range.Log)
+	e.uint(m.Range.Number)
 }
 
 func (m *Hello) decode(d *decoder) {
@@ -137,6 +154,9 @@ func (m *Hello) decode(d *decoder) {
 		m.Capability = []byte(d.string(maxCapability))
 	}
 	m.Relayed = d.more() && d.bool()
+	if d.more() {
+		m.Range = Range{d.byte(), d.uint()}
+	}
 }
 
 const (

@@ -25,6 +25,7 @@
 //	Client.Send            sends files and folders to a share
 //	Client.SendStream      sends an io.Reader as one file
 //	Client.SendEarly       sends the beginnings of files that still grow
+//	Client.SendRange       sends a range of a large file, of which others send the rest
 //	Client.Get             gets files and folders
 //	Client.GetTo           gets one file into an io.Writer
 //	Client.Copy            has a server send files to another one

@@ -24,6 +24,8 @@ type (
 	Transfer = client.Transfer
 	// Selection chooses the entries to transfer.
 	Selection = client.Selection
+	// Range is a part of a large file, for SendRange.
+	Range = client.Range
 	// SourceFile is a regular file of a source.
 	SourceFile = client.SourceFile
 	// Shard is a part of the files that several processes send.
@@ -386,6 +388,15 @@ const SnapshotAuto = client.SnapshotAuto
 
 // ErrNoEarly is the error of SendEarly to a server that is too old for it.
 var ErrNoEarly = client.ErrNoEarly
+
+// ErrNoRange is the error of SendRange where the file has to be sent whole.
+var ErrNoRange = client.ErrNoRange
+
+// The bounds of Range.Log.
+const (
+	MinRangeLog = client.MinRangeLog
+	MaxRangeLog = client.MaxRangeLog
+)
 
 // ErrNoCopies is the error of copies from or to a server that is too old for them.
 var ErrNoCopies = client.ErrNoCopies
