@@ -37,9 +37,7 @@ type cutter struct {
 func (c *cutter) next(size, name int64) (cut bool) {
 	if cut = c.files > 0 && (c.bytes+size > c.maxBytes || c.files == c.maxFiles || c.names+name > maxList); cut {
 		c.bytes, c.files, c.names = 0, 0, 0
-		if c.cuts++; c.cuts%shardsOfSize == 0 {
-			c.maxBytes, c.maxFiles = min(2*c.maxBytes, largest), min(2*c.maxFiles, largest)
-		}
+		c.count()
 	}
 	c.bytes += size
 	c.files++
@@ -47,11 +45,19 @@ func (c *cutter) next(size, name int64) (cut bool) {
 	return cut
 }
 
+// count counts a shard that the present one follows.
+func (c *cutter) count() {
+	if c.cuts++; c.cuts%shardsOfSize == 0 {
+		c.maxBytes, c.maxFiles = min(2*c.maxBytes, largest), min(2*c.maxFiles, largest)
+	}
+}
+
 // lister cuts a source into shards.
 type lister struct {
 	cutter
 	prefix            string                              // of all paths, see base
-	put               func(number int, list []byte) error // takes the paths of a shard, each with NUL at its end
+	put               func(number int, list []byte) error // takes the list of a shard: paths, each with NUL at its end, or a range
+	whole             bool                                // files are not cut into ranges
 	linked            map[uint64]uint64                   // by inode: names of listed files that were not met yet
 	list              bytes.Buffer
 	shards            int
@@ -83,6 +89,11 @@ func (l *lister) file(f fxfer.SourceFile) error {
 		}
 		l.linked[f.Inode] = f.Names - 1
 	}
+	if log := rangeLog(f.Size, l.maxBytes); log > 0 && !l.whole {
+		l.total++
+		l.totalBytes += f.Size
+		return l.putRanges(f, log)
+	}
 	if l.next(f.Size, int64(len(l.prefix)+len(f.Path)+1)) {
 		if err := l.flush(); err != nil {
 			return err
@@ -112,6 +123,7 @@ func (l *lister) run(ctx context.Context, j *Job) error {
 	_, l.prefix = base(j.Source)
 	l.linked = make(map[uint64]uint64)
 	l.maxBytes, l.maxFiles = shardBytes, shardFiles
+	l.whole = j.Options.Checksum // to compare a file takes all of it
 	if n := j.Options.ShardBytes; n > 0 {
 		l.maxBytes = min(n, largest)
 	}

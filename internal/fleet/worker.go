@@ -430,6 +430,11 @@ func (h *held) doShard(ctx context.Context) (*Record, error) {
 		return nil, fmt.Errorf("the list of a shard: %w", err)
 	}
 	dir, prefix := base(h.job.Source)
+	if r, err := rangeIn(list, prefix); err != nil {
+		return nil, err
+	} else if r != nil {
+		return h.sendRange(ctx, dir, r)
+	}
 	for _, err := range paths(list, prefix) { // nothing of a refused list is sent
 		if err != nil {
 			return nil, err
@@ -450,19 +455,30 @@ func (h *held) send(ctx context.Context, source string, selection fxfer.Selectio
 		Target:    fxfer.Target{Delete: o.Delete, Checksum: o.Checksum, NumericIDs: o.NumericIDs},
 		Progress:  func(p fxfer.Progress) { h.bytes.Store(p.Written) },
 	}
-	if h.tenant != nil {
-		transfer.Throttle, transfer.Priority = h.tenant.limit, h.tenant.priority
-		defer h.tenant.task(weightOf[o.Priority])()
-	}
+	defer h.onLine(&transfer)()
 	report, err := h.Client.Send(ctx, []string{source}, u, transfer)
 	if report != nil {
 		h.bytes.Store(report.Written)
-		if len(report.Failures) > 0 && err != nil {
-			first := report.Failures[0]
-			err = fmt.Errorf("%w: %s: %w", err, first.Path, first.Failure())
-		}
 	}
-	return &Record{Bytes: h.bytes.Load()}, err
+	return &Record{Bytes: h.bytes.Load()}, because(err, report)
+}
+
+// onLine has a transfer keep the worker's share of its line until done is called.
+func (h *held) onLine(t *fxfer.Transfer) (done func()) {
+	if h.tenant == nil {
+		return func() {}
+	}
+	t.Throttle, t.Priority = h.tenant.limit, h.tenant.priority
+	return h.tenant.task(weightOf[h.job.Options.Priority])
+}
+
+// because adds the first failure of a report to the error that stands for all.
+func because(err error, report *fxfer.Report) error {
+	if err == nil || report == nil || len(report.Failures) == 0 {
+		return err
+	}
+	first := report.Failures[0]
+	return fmt.Errorf("%w: %s: %w", err, first.Path, first.Failure())
 }
 
 // record writes what is known of the task, and returns what was known before, nil for nothing. It fails
