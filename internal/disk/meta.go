@@ -42,19 +42,19 @@ func (k Kind) String() string {
 
 // Meta describes an entry of a tree.
 type Meta struct {
-	Path    string // slash separated, relative, clean; "." for the root itself
-	Kind    Kind
+	Path    string      // slash separated, relative, clean; "." for the root itself
 	Size    int64       // bytes of a file, 0 for other kinds; -1 for a target is a stream of unknown length
 	ModTime time.Time   // as precise as the file system keeps it; the zero Time keeps a target's
-	Mode    fs.FileMode // permission bits, setuid, setgid and sticky
 	Link    string      // target of a symlink, its bytes as they are
 	ID      Identity    // identifies the file and its state
+	Mode    fs.FileMode // permission bits, setuid, setgid and sticky
+	Kind    Kind
 
 	// Zero where the system lacks them.
+	Holes    bool // of a file: less is allocated than its size, so it may have holes
 	UID, GID uint32
 	Nlink    uint64  // names that the file has
 	Rdev     uint64  // device number of a CharDevice or BlockDevice, as the system encodes it
-	Holes    bool    // of a file: less is allocated than its size, so it may have holes
 	Xattrs   []Xattr // including POSIX ACLs, sorted by name; only if asked for
 	XattrErr error   // why Xattrs lacks some or all of them
 }

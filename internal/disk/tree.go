@@ -97,16 +97,17 @@ func (t *Tree) Stat(path string) (Meta, error) { return t.stat(path, false, neve
 func (t *Tree) StatXattrs(path string) (Meta, error) { return t.stat(path, true, neverVacant) }
 
 // StatTarget is StatXattrs for a target that is about to be written. It takes no system call if the
-// tree has just made the folder of the target, and put nothing into it: then nothing is there.
+// tree has just made the folder of the target, and put nothing into it: then nothing is there, and
+// the error is fs.ErrNotExist without the path.
 func (t *Tree) StatTarget(path string) (Meta, error) {
 	return t.stat(path, true, t.folders.isVacant)
 }
 
 func (t *Tree) stat(path string, xattrs bool, vacant func(*folder) bool) (m Meta, err error) {
 	var missing error
+	empty := false
 	err = t.withParent(path, func(f *folder, base string) error {
-		if vacant(f) && base != "." {
-			missing = fs.ErrNotExist
+		if empty = vacant(f) && base != "."; empty {
 			return nil
 		}
 		dir, err := f.dir()
@@ -125,6 +126,9 @@ func (t *Tree) stat(path string, xattrs bool, vacant func(*folder) bool) (m Meta
 		}
 		return err
 	})
+	if err == nil && empty {
+		return m, fs.ErrNotExist // without the path: so it is for each file of a new tree
+	}
 	if err == nil {
 		err = missing
 	}

@@ -15,7 +15,7 @@ import (
 var errNeedsName = errors.New("the file needs a name from the start")
 
 // unnamedFile is a file without a name. A crash leaves nothing of it.
-type unnamedFile struct{ fd int }
+type unnamedFile plainFile
 
 // putUnnamed writes a file in f without a name. It takes three system calls if the file gets the
 // right mode, owner and attributes from the start. It returns errNeedsName if the system can't do
@@ -51,7 +51,7 @@ func (t *Tree) putUnnamed(f *folder, m Meta, data []byte, opt *TargetOptions) (_
 	if err != nil {
 		return nil, err
 	}
-	s.nameless = &unnamedFile{fd}
+	s.nameless = (*unnamedFile)(file)
 	return s, nil
 }
 

@@ -50,10 +50,11 @@ type committer struct {
 	mu     sync.Mutex // guards the following; held before table.mu, by underWay
 	cond   *sync.Cond // the naming goroutine waits here for files, others for it
 	staged []stagedFile
-	bytes  int64       // in these
-	flush  bool        // name them now; only set while there are some
-	naming int         // how many files are being named
-	timer  *time.Timer // sets flush
+	spare  []stagedFile // room for the next ones
+	bytes  int64        // in these
+	flush  bool         // name them now; only set while there are some
+	naming int          // how many files are being named
+	timer  *time.Timer  // sets flush
 	over   bool
 }
 
@@ -170,7 +171,7 @@ var errReadback = wire.Errorf(wire.CodeIntegrity,
 // readAgain reads a complete file from the disk once more and compares the digest.
 func (c *committer) readAgain(f io.ReaderAt, e *receiving) error {
 	got, err := c.target.digest(f, e.size, e.entry.BlockLog, e.empty)
-	if err == nil && got != *e.digest {
+	if err == nil && got != e.digest {
 		err = errReadback
 	}
 	return err
@@ -236,8 +237,10 @@ func (c *committer) run() {
 		lap := c.side.clock.start(Name)
 		c.name(files)
 		lap.stop()
+		clear(files)
 		c.mu.Lock()
 		c.naming -= len(files)
+		c.spare = files[:0]
 		c.flushIdleLocked()
 		c.cond.Broadcast()
 		c.mu.Unlock()
@@ -255,7 +258,7 @@ func (c *committer) next() []stagedFile {
 		return nil
 	}
 	files := c.staged
-	c.staged, c.bytes, c.flush = nil, 0, false
+	c.staged, c.spare, c.bytes, c.flush = c.spare, nil, 0, false
 	c.naming += len(files)
 	return files
 }
@@ -299,8 +302,8 @@ func (c *committer) report(f stagedFile, err error) {
 	}
 	c.target.removeEarly(f.entry)
 	ev := Event{Kind: Committed}
-	if f.entry.empty.Empty() && f.entry.digest != nil {
-		ev.Digest = *f.entry.digest
+	if f.entry.empty.Empty() && f.entry.digested {
+		ev.Digest = f.entry.digest
 	}
 	c.events.finishEntry(f.entry, ev)
 }

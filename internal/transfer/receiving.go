@@ -36,6 +36,9 @@ type receiving struct {
 	resolved bool       // somebody ends the entry, or has ended it
 	hashing  bool       // the target's content is being compared or copied, so no data may come yet
 	hashed   bool       // the target's digest was sent, and the sender compares
+	checking bool       // blocks of an earlier run are being read
+	digested bool       // the sender has sent the digest of the whole file
+	digest   [32]byte   // that digest
 	part     partialFile
 	delta    *deltaReceive // nil without an old version
 	blocks   int64         // -1 while unknown
@@ -46,9 +49,7 @@ type receiving struct {
 	empty    blockset.Set // blocks without data
 	short    int64        // the block of a stream that is not full, or -1
 	shortLen int
-	checking bool      // blocks of an earlier run are being read
-	digest   *[32]byte // of the whole file, once the sender has sent it
-	rejected int       // blocks whose digest was wrong
+	rejected int // blocks whose digest was wrong
 }
 
 // inFlight is a block that streams read and write. Two may carry the same block, when a dead stream
@@ -308,7 +309,7 @@ func (e *receiving) finish(m *wire.EndEntry) (partErr, err error) {
 		}
 	}
 	e.done = e.done.Union(e.empty)
-	e.blocks, e.size, e.digest = blocks, m.Size, &m.Digest
+	e.blocks, e.size, e.digest, e.digested = blocks, m.Size, m.Digest, true
 	return nil, nil
 }
 
@@ -319,7 +320,7 @@ func (e *receiving) checkEndLocked(m *wire.EndEntry, blocks int64) error {
 	switch {
 	case e.entry.Kind != wire.File || e.smallLocked() || e.hashing || e.early:
 		return protocolError("entry %d has no end", m.Index)
-	case e.digest != nil:
+	case e.digested:
 		return protocolError("entry %d ends twice", m.Index)
 	case known && m.Size != e.entry.Size:
 		return protocolError("entry %d ends with another size", m.Index)
@@ -346,7 +347,7 @@ func (e *receiving) complete() bool {
 	if e.isRange() {
 		all = e.span.Count
 	}
-	if e.resolved || e.checking || e.digest == nil || e.tree.Count() != all {
+	if e.resolved || e.checking || !e.digested || e.tree.Count() != all {
 		return false
 	}
 	e.resolved = true
@@ -360,7 +361,7 @@ func (e *receiving) matches() bool {
 	defer e.mu.Unlock()
 	if e.isRange() {
 		top, whole := e.tree.Subtree(e.span.Start, e.span.Count)
-		return whole && top == *e.digest
+		return whole && top == e.digest
 	}
 	root, whole := e.tree.Root(e.blocks)
 	if e.entry.Size < 0 { // the last block of a stream must be as long as the size says
@@ -368,7 +369,7 @@ func (e *receiving) matches() bool {
 		full := last == 0 && e.short < 0
 		whole = whole && (full || last > 0 && e.short == e.blocks-1 && e.shortLen == last)
 	}
-	return whole && root == *e.digest
+	return whole && root == e.digest
 }
 
 // resolveWhole is resolve for a file that came whole, with its digest.
@@ -378,7 +379,7 @@ func (e *receiving) resolveWhole(digest [32]byte) bool {
 	if e.resolved {
 		return false
 	}
-	e.resolved, e.digest = true, &digest
+	e.resolved, e.digest, e.digested = true, digest, true
 	return true
 }
 
