@@ -357,17 +357,17 @@ func (c *folders) get(path string) (f *folder, fresh bool) {
 	c.recent.MoveToFront(element)
 	f = element.Value.(*folder)
 	f.used = true
-	return f.retain(), c.freshLocked(f.checked)
+	return f.retain(), c.freshLocked(f.checked, c.now())
 }
 
-// fresh reports whether a check at this time, by now, is recent enough.
-func (c *folders) fresh(at int64) bool {
+// fresh reports whether a check at this time is recent enough now. Both are by now.
+func (c *folders) fresh(at, now int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.freshLocked(at)
+	return c.freshLocked(at, now)
 }
 
-func (c *folders) freshLocked(at int64) bool { return at > c.moved && c.now()-at < int64(folderFresh) }
+func (c *folders) freshLocked(at, now int64) bool { return at > c.moved && now-at < int64(folderFresh) }
 
 // confirm notes that the path of f led to it at this time, by now.
 func (c *folders) confirm(f *folder, at int64) {

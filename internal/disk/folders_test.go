@@ -133,8 +133,8 @@ func TestFoldersStayFresh(t *testing.T) {
 	tree.folders.confirm(f, since-1)
 	require.Equal(t, since, f.checked)
 	tree.folders.confirm(f, since-int64(folderFresh))
-	require.False(t, tree.folders.fresh(tree.folders.now()-int64(folderFresh)))
-	require.False(t, tree.folders.fresh(0), "never checked")
+	require.False(t, tree.folders.fresh(tree.folders.now()-int64(folderFresh), tree.folders.now()))
+	require.False(t, tree.folders.fresh(0, tree.folders.now()), "never checked")
 
 	// A folder in one that was entered long ago is as uncertain as that one.
 	tree.folders.forgetBelow("a/b")

@@ -4,6 +4,7 @@ import (
 	"os/user"
 	"strconv"
 	"sync"
+	"sync/atomic"
 )
 
 // These functions map users and groups to names and back. They are safe for concurrent use, and may
@@ -83,23 +84,37 @@ const maxMemo = 4096
 // memo remembers what find returned.
 type memo[K comparable, V any] struct {
 	find  func(K) V
-	mu    sync.Mutex // guards known; not held while finding
-	known map[K]V
+	last  atomic.Pointer[found[K, V]] // most files of a tree have the same owner
+	mu    sync.Mutex                  // guards known; not held while finding
+	known map[K]*found[K, V]
+}
+
+// found is what find returned for a key. It does not change.
+type found[K comparable, V any] struct {
+	key   K
+	value V
 }
 
 func (m *memo[K, V]) get(key K) V {
-	m.mu.Lock()
-	value, ok := m.known[key]
-	m.mu.Unlock()
-	if ok {
-		return value
+	if last := m.last.Load(); last != nil && last.key == key {
+		return last.value
 	}
-	value = m.find(key)
+	m.mu.Lock()
+	x := m.known[key]
+	m.mu.Unlock()
+	if x == nil {
+		x = &found[K, V]{key, m.find(key)}
+		m.keep(x)
+	}
+	m.last.Store(x)
+	return x.value
+}
+
+func (m *memo[K, V]) keep(x *found[K, V]) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.known == nil || len(m.known) >= maxMemo {
-		m.known = make(map[K]V)
+		m.known = make(map[K]*found[K, V])
 	}
-	m.known[key] = value
-	return value
+	m.known[x.key] = x
 }

@@ -49,4 +49,10 @@ func TestMemoIsBounded(t *testing.T) {
 		require.LessOrEqual(t, len(m.known), maxMemo)
 	}
 	require.Equal(t, 2*maxMemo, finds)
+	for range 3 {
+		for _, i := range []int{2*maxMemo - 1, 2*maxMemo - 2} {
+			require.Equal(t, -i, m.get(i))
+		}
+	}
+	require.Equal(t, 2*maxMemo, finds, "in turn, they are remembered, too")
 }

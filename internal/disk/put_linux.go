@@ -66,7 +66,7 @@ func (t *Tree) putNamed(f *folder, base string, m Meta, data []byte, opt *Target
 // clock.
 func (t *Tree) likeNew(f *folder) (like *newcomer, now int64) {
 	now = t.folders.now()
-	if like = f.newFile.Load(); like != nil && !t.folders.fresh(like.at) {
+	if like = f.newFile.Load(); like != nil && !t.folders.fresh(like.at, now) {
 		like = nil
 	}
 	return like, now

@@ -25,10 +25,11 @@ func (w *writingTargets) begin(f *folder, base string) (writingTarget, error) {
 	x := writingTarget{refOf(f.info), base}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, busy := w.targets[x]; busy {
+	before := len(w.targets)
+	w.targets[x] = struct{}{}
+	if len(w.targets) == before { // it was there
 		return x, ErrBusy
 	}
-	w.targets[x] = struct{}{}
 	return x, nil
 }
 

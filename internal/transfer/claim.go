@@ -239,7 +239,7 @@ func (c *claims) claimBlockLocked(st *sendStream) (task, bool) {
 			continue
 		}
 		block := e.claims.todo.Pop()
-		c.takeLocked(e, block, st)
+		c.takeLocked(e, block, st, c.now())
 		return taskLocked(e, block), true
 	}
 	return task{}, false
@@ -260,6 +260,7 @@ func (c *claims) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 	streams := c.streams.count()
 	most := min(batchFiles, (len(c.small)+streams-1)/max(1, streams))
 	var size int64
+	now := c.now()
 	for len(c.small) > 0 && len(batch) < most {
 		e := c.small[0]
 		if e.closed.Load() || e.claims.todo.Empty() {
@@ -273,15 +274,15 @@ func (c *claims) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 		c.small = c.small[1:]
 		e.claims.queued = false
 		e.claims.todo = blockset.Set{}
-		c.takeLocked(e, 0, st)
+		c.takeLocked(e, 0, st, now)
 		batch = append(batch, e)
 	}
 	return batch
 }
 
-// takeLocked counts a block that a stream has claimed.
-func (c *claims) takeLocked(e *sending, block int64, st *sendStream) {
-	c.traffic.fly(e, block, st)
+// takeLocked counts a block that a stream claims now.
+func (c *claims) takeLocked(e *sending, block int64, st *sendStream, now time.Duration) {
+	c.traffic.fly(e, block, st, now)
 	if e.claims.sent.Has(block) {
 		c.counts.resent.Add(freshLocked(e, block))
 	}
@@ -309,7 +310,7 @@ func (c *claims) claimOverdueLocked(st *sendStream, batch []*sending) (task, boo
 		c.timer.Reset(wait)
 		return task{}, false
 	}
-	c.traffic.fly(e, block, st)
+	c.traffic.fly(e, block, st, c.now())
 	c.counts.resent.Add(freshLocked(e, block))
 	if e.small() {
 		return task{small: append(batch, e)}, true

@@ -97,7 +97,12 @@ func (c *Clock) block(took time.Duration) {
 func NewClock() *Clock { return &Clock{began: time.Now(), laps: make(map[*lap]struct{})} }
 
 // now is the time of the clock. It costs half of time.Now, and each block needs it several times.
-func (c *Clock) now() time.Duration { return time.Since(c.began) }
+func (c *Clock) now() time.Duration {
+	if c == nil {
+		return 0
+	}
+	return time.Since(c.began)
+}
 
 // Times returns the times until now, including those of stages under way.
 func (c *Clock) Times() Times {

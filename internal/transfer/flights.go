@@ -18,9 +18,8 @@ func (t *traffic) now() time.Duration { return time.Since(t.began) }
 // unseen is the time of an acknowledgement that did not come.
 const unseen time.Duration = -1
 
-// fly records that a stream carries a block.
-func (t *traffic) fly(e *sending, block int64, st *sendStream) {
-	now := t.now()
+// fly records that a stream carries a block from now on.
+func (t *traffic) fly(e *sending, block int64, st *sendStream, now time.Duration) {
 	if st.flying == 0 {
 		st.moved = now
 	}

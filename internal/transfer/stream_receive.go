@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"sync"
-	"time"
 
 	"github.com/fxfer/fxfer/internal/compress"
 	"github.com/fxfer/fxfer/internal/digest"
@@ -104,7 +103,7 @@ func (in *inbox) run(clock *Clock) error {
 		if _, err := io.ReadFull(&in.from, head[:]); err != nil {
 			return err
 		}
-		began := time.Now()
+		began := clock.now()
 		h, err := wire.ParseBlockHeader(head[:])
 		if err != nil || h.End {
 			return err
@@ -114,7 +113,7 @@ func (in *inbox) run(clock *Clock) error {
 			return err
 		}
 		if written {
-			clock.block(time.Since(began))
+			clock.block(clock.now() - began)
 		}
 	}
 }
