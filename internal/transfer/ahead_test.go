@@ -87,3 +87,45 @@ func (p parts) Read(b []byte) (int, error) {
 
 func (parts) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func (parts) Close() error              { return nil }
+
+// asking is a stream that notes how much it is asked for.
+type asking struct {
+	io.Reader
+	asked *[]int
+}
+
+func (a asking) Read(b []byte) (int, error) {
+	*a.asked = append(*a.asked, len(b))
+	return a.Reader.Read(b)
+}
+
+func (asking) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+func (asking) Close() error              { return nil }
+
+// TestPackets: small pieces come through the buffer, many at a time. A large one does not, and what
+// may be the next one is not read into the buffer with its header.
+func TestPackets(t *testing.T) {
+	t.Parallel()
+	const large, small = 100 << 10, 1000
+	pieces := []int{10, large, 10, large, 10, small, 10, small, 10, large, 10}
+	var stream []byte
+	for i, n := range pieces {
+		stream = append(stream, bytes.Repeat([]byte{byte(i)}, n)...)
+	}
+	var asked []int
+	p := packets{stream: asking{bytes.NewReader(stream), &asked}}
+	for i, n := range pieces {
+		got := make([]byte, n)
+		_, err := io.ReadFull(&p, got)
+		require.NoError(t, err)
+		require.Equal(t, bytes.Repeat([]byte{byte(i)}, n), got)
+	}
+	_, err := p.Read(make([]byte, 1))
+	require.ErrorIs(t, err, io.EOF)
+	rest := large - packetRoom + 10
+	require.Equal(t, []int{
+		packetRoom, rest, // with the first header, as before it is known what comes
+		10, large, 10, packetRoom, // the last one has three small pieces, and a part of the next
+		large - (packetRoom - 2*small - 20), 10, packetRoom,
+	}, asked)
+}

@@ -176,6 +176,7 @@ type packets struct {
 	buf    []byte // read and not used
 	room   []byte
 	ahead  ahead // digests of what lies in buf
+	large  bool  // the last piece was large, so what comes after the next header may be, too
 }
 
 const packetRoom = 64 << 10
@@ -183,9 +184,14 @@ const packetRoom = 64 << 10
 func (p *packets) Read(b []byte) (int, error) {
 	if len(p.buf) == 0 {
 		if len(b) >= packetRoom/2 {
+			p.large = true
 			if r, ok := p.stream.(restReader); ok {
 				return r.ReadRest(b)
 			}
+			return p.stream.Read(b)
+		}
+		if p.large { // what lies in the buffer is copied once more
+			p.large = false
 			return p.stream.Read(b)
 		}
 		if p.room == nil {
