@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -24,33 +25,54 @@ import (
 
 func TestMissing(t *testing.T) {
 	t.Parallel()
-	day := func(n int) string { return fmt.Sprintf("2026-11-%02dT020000Z", n) }
-	list := func(days ...int) (all []fxfer.Snapshot) {
-		for _, n := range days { // a negative one is damaged
-			all = append(all, fxfer.Snapshot{Name: day(max(n, -n)), Damaged: int64(max(-n, 0))})
+	at := func(n int) time.Time { return time.Date(2026, 11, 0, n%100, 0, 0, 0, time.UTC).AddDate(0, 0, n/100) }
+	list := func(times ...int) (all []fxfer.Snapshot) { // 102 is 02:00 on the 1st
+		for _, n := range times { // a negative one is damaged
+			when := at(max(n, -n))
+			all = append(all, fxfer.Snapshot{Name: fxfer.SnapshotName(when), Time: when, Damaged: int64(max(-n, 0))})
 		}
 		return all
 	}
-	names := func(days ...int) []string { return namesOf(list(days...)) }
-	filling := append(list(1, 2), fxfer.Snapshot{Name: day(3), Partial: true})
+	names := func(times ...int) []string { return namesOf(list(times...)) }
+	filling := list(102, 202, 302)
+	filling[2].Partial = true
+	three, days := snapshot.Keep{Last: 3}, snapshot.Keep{Daily: 3}
 	for name, c := range map[string]struct {
-		there, here    []fxfer.Snapshot
-		keep           snapshot.Keep
-		fetch, damaged []string
+		there, here []fxfer.Snapshot
+		keep        snapshot.Keep
+		want        lacking
 	}{
-		"all":                            {list(1, 2, 3), nil, snapshot.Keep{}, names(1, 2, 3), nil},
-		"the rest, also in between":      {list(1, 2, 3, 4), list(1, 3), snapshot.Keep{}, names(2, 4), nil},
-		"what is not complete here":      {list(1, 2, 3), filling, snapshot.Keep{}, names(3), nil},
-		"not what is not complete there": {filling, list(1), snapshot.Keep{}, names(2), nil},
-		"not what goes at once":          {list(1, 2, 3, 4), list(2), snapshot.Keep{Last: 2}, names(3, 4), nil},
-		"what stays there no longer":     {list(4), list(1, 2, 3), snapshot.Keep{}, names(4), nil},
-		"not what is damaged":            {list(1, -2, 3), list(1), snapshot.Keep{}, names(3), names(2)},
-		"damaged there, and here not":    {list(1, -2), list(1, 2), snapshot.Keep{}, nil, nil},
+		"all":                            {list(102, 202, 302), nil, snapshot.Keep{}, lacking{fetch: names(102, 202, 302)}},
+		"the rest, also in between":      {list(102, 202, 302, 402), list(102, 302), snapshot.Keep{}, lacking{fetch: names(202, 402)}},
+		"what is not complete here":      {list(102, 202, 302), filling, snapshot.Keep{}, lacking{fetch: names(302)}},
+		"not what is not complete there": {filling, list(102), snapshot.Keep{}, lacking{fetch: names(202)}},
+		"not what goes at once":          {list(102, 202, 302, 402), list(202), snapshot.Keep{Last: 2}, lacking{fetch: names(302, 402)}},
+		"what stays there no longer":     {list(402), list(102, 202, 302), snapshot.Keep{}, lacking{fetch: names(402)}},
+		"not what is damaged":            {list(102, -202, 302), list(102), snapshot.Keep{}, lacking{fetch: names(302), damaged: names(202)}},
+		"damaged there, and here not":    {list(102, -202), list(102, 202), snapshot.Keep{}, lacking{}},
+		"not what comes twice":           {list(102, 202, 202), nil, snapshot.Keep{}, lacking{fetch: names(102, 202)}},
+		"an intact one of the same day":  {list(102, -103), nil, days, lacking{fetch: names(102), damaged: names(103)}},
+		"none ahead of the clock":        {list(102, 1014, 1202), list(102), snapshot.Keep{}, lacking{ahead: names(1014, 1202)}},
+		"a clock that is a bit ahead":    {list(102, 1013), list(102), snapshot.Keep{}, lacking{fetch: names(1013)}},
+		"none in the place of the days":  {list(102, 123, 202, 223, 302, 323, 402), list(102, 202, 302), days, lacking{fetch: names(323, 402), late: names(223)}},
+		"none in the place of the last":  {list(103, 104, 203, 204), list(102, 202, 302), three, lacking{late: names(203, 204)}},
+		"a gap where there is room":      {list(202), list(102, 302), three, lacking{fetch: names(202)}},
+		"one gap, not two":               {list(202, 203), list(102, 302), three, lacking{fetch: names(203), late: names(202)}},
 	} {
-		fetch, damaged := missing(c.there, c.here, c.keep, time.UTC)
-		require.Equal(t, c.fetch, fetch, name)
-		require.Equal(t, c.damaged, damaged, name)
+		got := missing(c.there, c.here, c.keep, time.UTC, at(1012))
+		require.Equal(t, c.want, got, name)
 	}
+}
+
+// What the other site claims of many snapshots is a short message.
+func TestLeftOut(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, (&lacking{fetch: []string{"a"}}).left(time.Now()))
+	x := lacking{damaged: slices.Repeat([]string{"2026-11-01T020000Z"}, 100_000), ahead: []string{"2027-11-01T020000Z"}}
+	text := x.left(time.Date(2026, 11, 2, 2, 0, 0, 0, time.UTC)).Error()
+	require.Less(t, len(text), 500)
+	require.Contains(t, text, "and 99990 more")
+	require.Contains(t, text, "their time has not come: here it is 2026-11-02T020000Z: 2027-11-01T020000Z")
 }
 
 // meter passes connections on to addr, and counts what it passes.
@@ -148,8 +170,9 @@ func TestReplica(t *testing.T) {
 	}
 
 	var changed int64
+	began := time.Now().AddDate(0, 0, -nights-1)
 	name := func(night int) string {
-		return fxfer.SnapshotName(time.Date(2026, 10, 1, 2, 0, 0, 0, time.UTC).AddDate(0, 0, night))
+		return fxfer.SnapshotName(began.Add(time.Duration(night) * 24 * time.Hour))
 	}
 	for night := range nights {
 		for range 3 {
@@ -192,6 +215,9 @@ func TestReplica(t *testing.T) {
 	record := replicate()
 	require.Equal(t, Good, record.Outcome)
 	require.Zero(t, record.Written)
+	st, err := r.Store.State("a")
+	require.NoError(t, err)
+	require.Equal(t, name(nights-1), fxfer.SnapshotName(st.LastGood), "the run does not make it younger")
 	few := *job
 	few.Name, few.Folder, few.Keep = "few", second+"-few", snapshot.Keep{Last: 3}
 	for range 2 {
@@ -241,4 +267,34 @@ func TestReplica(t *testing.T) {
 	require.Equal(t, Good, record.Outcome, record.Error)
 	require.Contains(t, fmt.Sprint(record.Warnings), name(nights))
 	require.NoDirExists(t, filepath.Join(second, name(nights)))
+}
+
+// A snapshot that the first site removes while the replica gets others keeps none of these away.
+func TestReplicaOfFewer(t *testing.T) {
+	t.Parallel()
+	first, u, home := realServer(t)
+	u.Path = "series"
+	source, second := t.TempDir(), filepath.Join(t.TempDir(), "series")
+	require.NoError(t, os.WriteFile(filepath.Join(source, "a"), []byte("a"), 0o600))
+	client, err := fxfer.NewClient(fxfer.Options{Home: home})
+	require.NoError(t, err)
+	var names []string
+	for night := range 3 {
+		names = append(names, fxfer.SnapshotName(time.Now().AddDate(0, 0, night-3)))
+		_, err := client.Send(t.Context(), []string{source + "/"}, u, fxfer.Transfer{Target: fxfer.Target{Snapshot: names[night]}})
+		require.NoError(t, err)
+	}
+	job := &Job{Mode: Replica, Source: u, Folder: second, Zone: time.UTC}
+	report, err := replicate(t.Context(), client, &Task{Job: job}, fxfer.Transfer{Progress: func(fxfer.Progress) {
+		_ = os.RemoveAll(filepath.Join(first, "series", names[1]))
+	}})
+	require.Equal(t, fxfer.KindPartial, fxfer.KindOf(err), "%v", err)
+	require.ErrorContains(t, err, names[1])
+	require.Empty(t, report.Snapshot)
+	report, err = replicate(t.Context(), client, &Task{Job: job}, fxfer.Transfer{})
+	require.NoError(t, err)
+	require.Equal(t, names[2], report.Snapshot)
+	all, err := client.LocalSnapshots(second)
+	require.NoError(t, err)
+	require.Equal(t, []string{names[0], names[2]}, namesOf(all))
 }

@@ -107,7 +107,10 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 			if !manual && !due.After(st.Handled) {
 				return ErrHandled
 			}
-			st.Active = &Active{Due: due, Manual: manual, Started: began, Snapshot: snapshotName(due, began, st.Snapshot)}
+			st.Active = &Active{Due: due, Manual: manual, Started: began}
+			if j.Mode != Replica { // its snapshots have the names that they have at the source
+				st.Active.Snapshot = snapshotName(due, began, st.Snapshot)
+			}
 			if !manual {
 				st.Handled = due
 			}
@@ -148,7 +151,7 @@ func (r *Runner) run(ctx context.Context, j *Job, due time.Time, manual bool) (*
 		}))
 	}
 	record := l.record(err)
-	if err := r.finish(record, &a); err != nil {
+	if err := r.finish(j, record, &a); err != nil {
 		return nil, err
 	}
 	log.Info("run ends", "outcome", record.Outcome, "bytes", record.Written)
@@ -170,14 +173,24 @@ func snapshotName(due, now time.Time, last string) string {
 }
 
 // finish stores the outcome of a run.
-func (r *Runner) finish(record *Record, a *Active) error {
+func (r *Runner) finish(j *Job, record *Record, a *Active) error {
 	return r.Store.Finish(record, func(st *State) error {
 		st.Active, st.Last = nil, record
 		if record.Outcome == Good {
-			st.LastGood, st.Snapshot = a.Started, a.Snapshot
+			st.LastGood, st.Snapshot = j.restores(a), a.Snapshot
 		}
 		return nil
 	})
+}
+
+// restores returns of when the files are that a good run has backed up. A replica is as old as its
+// newest snapshot, also if the source has none that is newer; without any, it is zero.
+func (j *Job) restores(a *Active) time.Time {
+	if j.Mode != Replica {
+		return a.Started
+	}
+	at, _ := snapshot.ParseName(a.Snapshot)
+	return at
 }
 
 // leg is the part of a run between its start or resumption and its end or next pause.
@@ -392,6 +405,9 @@ func (l *leg) count(report *fxfer.Report, err error) {
 		return
 	}
 	l.report = report
+	if l.job.Mode == Replica {
+		l.active.Snapshot = report.Snapshot
+	}
 	l.active.Now.Written = 0 // it is part of the sum now
 	leftNothing := err != nil && l.job.Command != ""
 	if !leftNothing {

@@ -102,6 +102,40 @@ func TestHooks(t *testing.T) {
 	}
 }
 
+// A replica is as old as its newest snapshot: max-age notices that the source makes none any more. Hooks
+// after the run get its name.
+func TestAgeOfReplica(t *testing.T) {
+	needShell(t)
+	told := filepath.Join(t.TempDir(), "told")
+	c, err := parseConfig("jobs", fmt.Appendf(nil, "time-zone: UTC\njobs:\n- {name: a, mode: replica, source: fxfer://h/s/a, destination: /a, max-age: 26h, post: 'echo $FXFER_SNAPSHOT. >> %s', pre: 'echo $FXFER_SNAPSHOT. >> %[1]s'}", told))
+	require.NoError(t, err)
+	job, now := c.Jobs[0], time.Now()
+	newest := ""
+	r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Courier: courier(func(context.Context, *Task) (*fxfer.Report, error) {
+		return &fxfer.Report{Snapshot: newest}, nil
+	})}
+	for _, x := range []struct {
+		age   time.Duration // of the newest snapshot; 0 for none
+		alarm bool
+	}{{0, false}, {25 * time.Hour, false}, {27 * time.Hour, true}} {
+		if x.age > 0 {
+			newest = fxfer.SnapshotName(now.Add(-x.age))
+		}
+		record, err := r.Run(t.Context(), job, now, true)
+		require.NoError(t, err)
+		require.Equal(t, Good, record.Outcome)
+		st, err := r.Store.State("a")
+		require.NoError(t, err)
+		require.Equal(t, x.age == 0, st.LastGood.IsZero())
+		_, alarm := job.alarmed(&st, now)
+		require.Equal(t, x.alarm, alarm, x.age)
+		text, err := os.ReadFile(told)
+		require.NoError(t, err)
+		require.Equal(t, ".\n"+newest+".\n", string(text))
+		require.NoError(t, os.Remove(told))
+	}
+}
+
 // A snapshot that lacks a few entries is good, but only the last attempt may make such a snapshot.
 func TestAllowFailed(t *testing.T) {
 	lacking := &fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("2 entries failed")}

@@ -115,7 +115,8 @@ type State struct {
 	Handled time.Time `json:"handled"`
 	// Active is the run that has not ended: it is running, paused, or its process ended.
 	Active *Active `json:"active,omitempty"`
-	// LastGood is when the run of the newest good backup began: it restores the files of that time.
+	// LastGood is when the run of the newest good backup began: it restores the files of that time. For
+	// a replica, it is the time of its newest snapshot.
 	LastGood time.Time `json:"last_good"`
 	// Snapshot is the newest complete snapshot.
 	Snapshot string  `json:"snapshot,omitempty"`
