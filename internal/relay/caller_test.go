@@ -154,6 +154,35 @@ func TestCallersRefused(t *testing.T) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 }
 
+// TestCallersCounted: what servers open for a client counts as the client's.
+func TestCallersCounted(t *testing.T) {
+	t.Parallel()
+	_, server, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	_, member, err := ed25519.GenerateKey(nil)
+	require.NoError(t, err)
+	r, _ := start(t, Options{MaxConnectionsPerClient: 5, Targets: []string{"one=" + string(identity.PinOfPrivate(server))}}, identity.Grants{"*": identity.Read})
+	require.NoError(t, r.store.Admit(identity.Principal(identity.PinOfPrivate(member)), identity.Grants{"*": identity.Read}, ""))
+	control, answer, err := ask(t, r, server, transport.Config{}, &wire.Await{Version: wire.Version})
+	require.NoError(t, err)
+	require.IsType(t, &wire.Ping{}, answer)
+	in := wire.NewReader(control, wire.MaxFirstMessage)
+	please := wire.Append(nil, &wire.Relay{Version: wire.Version, Target: "one:7433"})
+	for range 2 {
+		conn, err := transport.Dial(t.Context(), r.Addr().String(), transport.Config{Identity: member}, func(ed25519.PublicKey) error { return nil })
+		require.NoError(t, err)
+		t.Cleanup(func() { conn.Close() })
+		_, err = conn.Write(please)
+		require.NoError(t, err)
+		m, err := in.Next()
+		require.NoError(t, err)
+		require.IsType(t, &wire.Called{}, m)
+	}
+	_, answer, err = ask(t, r, member, transport.Config{}, &wire.Relay{Version: wire.Version, Target: "one:7433"})
+	require.NoError(t, err)
+	require.Contains(t, answer.(*wire.Refuse).Text, "no room")
+}
+
 // TestTargets: a name leads to one server.
 func TestTargets(t *testing.T) {
 	t.Parallel()

@@ -63,7 +63,8 @@ type Options struct {
 	// MaxConnections bounds the clients' connections at a time. At most a quarter of them may be
 	// unauthenticated. 0 is DefaultMaxConnections. Each takes up to 64 KiB, and two open files.
 	MaxConnections int
-	// MaxConnectionsPerClient bounds those of one client. 0 is DefaultMaxConnectionsPerClient.
+	// MaxConnectionsPerClient bounds those of one client, with those that servers make for it. 0 is
+	// DefaultMaxConnectionsPerClient.
 	MaxConnectionsPerClient int
 }
 

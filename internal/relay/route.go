@@ -70,10 +70,11 @@ func (r *Relay) enter(ctx context.Context, w way) (*route, error) {
 		r.setRate(&use.limit, r.opt.ClientRateLimit)
 		r.clients[w.client] = use
 	}
-	if use.connections >= r.opt.MaxConnectionsPerClient {
+	weight := r.weight(w.target)
+	if use.connections > 0 && use.connections+weight > r.opt.MaxConnectionsPerClient {
 		return nil, wire.Errorf(wire.CodeBusy, "the relay has no room for another connection of this client")
 	}
-	use.connections++
+	use.connections += weight
 	x := r.routes[w]
 	if x == nil {
 		x = &route{
@@ -90,10 +91,19 @@ func (r *Relay) enter(ctx context.Context, w way) (*route, error) {
 	return x, nil
 }
 
+// weight is how many of the connections that the relay accepts one of a client takes: the connection of
+// a server that calls is another one.
+func (r *Relay) weight(target string) int {
+	if r.targets[target] != "" {
+		return 2
+	}
+	return 1
+}
+
 // leave counts a connection less.
 func (r *Relay) leave(x *route) {
 	r.mu.Lock()
-	if x.use.connections--; x.use.connections == 0 {
+	if x.use.connections -= r.weight(x.target); x.use.connections == 0 {
 		delete(r.clients, x.client)
 	}
 	x.connections--
