@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/connlimit"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -17,8 +18,6 @@ import (
 const (
 	// callWithin is how long a connection to a relay may take. The relay waits for less.
 	callWithin = 20 * time.Second
-	// callsAtOnce bounds the connections to a relay that are being made at a time.
-	callsAtOnce = 64
 	// The pause before a relay is called again.
 	leastCallPause = time.Second
 	mostCallPause  = time.Minute
@@ -29,7 +28,7 @@ func (s *Server) keepCalling(ctx context.Context, u session.URL) {
 	log := s.log.With("relay", u.Address())
 	pause := leastCallPause
 	for ctx.Err() == nil {
-		w := waiting{Server: s, relay: u, slots: make(chan struct{}, callsAtOnce)}
+		w := waiting{Server: s, relay: u}
 		w.heard = func() { log.Info("clients reach the server at a relay") }
 		err := w.run(ctx)
 		if w.welcome {
@@ -51,7 +50,6 @@ type waiting struct {
 	relay   session.URL
 	heard   func() // called once when the relay has answered
 	welcome bool   // it was called
-	slots   chan struct{}
 }
 
 // run connects, and opens a connection for each client, until the relay is gone or ctx is done.
@@ -85,14 +83,14 @@ func (w *waiting) run(ctx context.Context) error {
 				return err
 			}
 		case *wire.Called:
-			select {
-			case w.slots <- struct{}{}:
-				meeting.Go(func() {
-					defer func() { <-w.slots }()
-					w.meet(ctx, m.ID)
-				})
-			default: // the relay tells its client
+			// The bounds for connections from the relay's address hold for those to it: a relay that
+			// asks for more than clients need costs no more than clients that come by themselves.
+			slot := w.conns.Acquire(conn.RemoteAddr())
+			if slot == nil { // the relay tells its client
+				w.counters.refuse(refusedConnLimit)
+				continue
 			}
+			meeting.Go(func() { w.meet(ctx, m.ID, slot) })
 		case *wire.Refuse:
 			return &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
 		default:
@@ -127,9 +125,21 @@ func (w *waiting) dial(ctx context.Context, m wire.Message) (transport.Conn, err
 	return conn, nil
 }
 
-// meet opens a connection for a client, which is then served as if it was accepted.
-func (w *waiting) meet(ctx context.Context, id [16]byte) {
-	conn, err := w.dial(ctx, &wire.Meet{Version: wire.Version, ID: id})
+// dialIn dials when the handshake may begin.
+func (w *waiting) dialIn(ctx context.Context, m wire.Message, slot *connlimit.Slot) (transport.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, callWithin)
+	defer cancel()
+	if err := slot.Wait(ctx); err != nil {
+		return nil, err
+	}
+	return w.dial(ctx, m)
+}
+
+// meet opens a connection for a client, which is then served as if it was accepted. It releases slot
+// before: the client gets its own.
+func (w *waiting) meet(ctx context.Context, id [16]byte, slot *connlimit.Slot) {
+	conn, err := w.dialIn(ctx, &wire.Meet{Version: wire.Version, ID: id}, slot)
+	slot.Release()
 	if err != nil {
 		w.log.Debug("no connection for a client", "relay", w.relay.Address(), "error", err)
 		return
