@@ -298,3 +298,32 @@ func TestReplicaOfFewer(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{names[0], names[2]}, namesOf(all))
 }
+
+// A snapshot of one file that is damaged keeps no later one away.
+func TestReplicaOfDumps(t *testing.T) {
+	t.Parallel()
+	first, u, home := realServer(t)
+	u.Path = "series"
+	source, second := t.TempDir(), filepath.Join(t.TempDir(), "series")
+	client, err := fxfer.NewClient(fxfer.Options{Home: home})
+	require.NoError(t, err)
+	var names []string
+	for night := range 3 {
+		require.NoError(t, os.WriteFile(filepath.Join(source, "dump"), fmt.Appendf(nil, "night %d", night), 0o600))
+		names = append(names, fxfer.SnapshotName(time.Now().AddDate(0, 0, night-3)))
+		_, err := client.Send(t.Context(), []string{source + "/"}, u, fxfer.Transfer{Target: fxfer.Target{Snapshot: names[night]}})
+		require.NoError(t, err)
+	}
+	at := filepath.Join(first, "series", names[1], "dump")
+	info, err := os.Stat(at)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(at, []byte("nights!"), 0o600))
+	require.NoError(t, os.Chtimes(at, info.ModTime(), info.ModTime()))
+	job := &Job{Mode: Replica, Source: u, Folder: second, Zone: time.UTC}
+	_, err = replicate(t.Context(), client, &Task{Job: job}, fxfer.Transfer{})
+	require.Equal(t, fxfer.KindPartial, fxfer.KindOf(err), "%v", err)
+	require.ErrorContains(t, err, names[1])
+	all, err := client.LocalSnapshots(second)
+	require.NoError(t, err)
+	require.Equal(t, []string{names[0], names[2]}, namesOf(all))
+}

@@ -219,6 +219,10 @@ func (j *job) adapt(ctx context.Context, s *transferSession, err error, lasted t
 // settle returns the error that a session really ended with, and remembers what a successful one
 // has found out about the path.
 func (j *job) settle(ctx context.Context, s *transferSession, err error) error {
+	var coded *wire.Error
+	if !j.intent.sends() && errors.As(err, &coded) && coded.Remote && coded.Code == wire.CodeExists {
+		return wire.Errorf(wire.CodeProtocol, "the server says that a snapshot of this host exists: %s", coded.Text)
+	}
 	if err != nil && j.tracker.Reconnects() > 0 && errors.Is(describe(ctx, err, j.server), session.ErrSnapshotExists) {
 		err = nil // the session before made the snapshot, but its answer was lost
 		j.tracker.SetFailed(j.lackedBy(ctx))

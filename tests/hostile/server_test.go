@@ -172,6 +172,7 @@ func TestServerSends(t *testing.T) {
 		"samples of too many bytes":            message(sample, uv(huge)),
 		"streams to be given up, 16 EiB":       message(streams, uv(1), uv(huge)),
 		"a refusal of an unknown code":         message(refuse, uv(huge), str("\x1b[31mno")),
+		"a refusal because it exists":          message(refuse, uv(19), str("it exists")),
 		"a refusal of 16 EiB":                  message(refuse, uv(1), uv(huge)),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,6 +194,7 @@ func TestServerSends(t *testing.T) {
 			c := p.client(t, fxfer.Options{})
 			_, err := c.Get(ctx, []fxfer.URL{p.url}, v.in("target/series"), fxfer.Transfer{Target: fxfer.Target{Snapshot: snap}})
 			require.Error(t, err)
+			require.NotErrorIs(t, err, fxfer.ErrSnapshotExists, "a run would be good")
 			require.NoError(t, ctx.Err())
 			v.untouched(t, "series")
 			require.NoFileExists(t, "/tmp/fxfer-hostile-get")
