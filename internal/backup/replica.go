@@ -193,6 +193,15 @@ func added(sum, next *fxfer.Report) *fxfer.Report {
 		*x.to += *x.more
 	}
 	r.Reconnects += sum.Reconnects
-	r.Failures = append(slices.Clone(sum.Failures), r.Failures...)
+	r.Peak = max(r.Peak, sum.Peak)
+	r.Changes = slices.Concat(sum.Changes, r.Changes)
+	all := slices.Concat(sum.Failures, r.Failures)
+	r.Failures = all[:min(len(all), mostFailures)]
+	if sum.Files > 0 {
+		r.Digest = "" // that of one file
+	}
 	return &r
 }
+
+// mostFailures is how many failures a report has at most.
+const mostFailures = 100

@@ -75,6 +75,15 @@ func TestLeftOut(t *testing.T) {
 	require.Contains(t, text, "their time has not come: here it is 2026-11-02T020000Z: 2027-11-01T020000Z")
 }
 
+// The report of several snapshots is that of all, and does not grow with them.
+func TestAdded(t *testing.T) {
+	t.Parallel()
+	one := &fxfer.Report{Complete: true, Files: 1, Written: 3, Peak: 9, Digest: "x", Changes: make([]fxfer.PriorityChange, 1), Failures: make([]fxfer.FileResult, 60)}
+	require.Equal(t, one, added(&fxfer.Report{Complete: true}, one))
+	two := added(one, &fxfer.Report{Files: 1, Written: 4, Peak: 5, Digest: "y", Snapshot: "s", Changes: make([]fxfer.PriorityChange, 2), Failures: make([]fxfer.FileResult, 60)})
+	require.Equal(t, &fxfer.Report{Files: 2, Written: 7, Peak: 9, Snapshot: "s", Changes: make([]fxfer.PriorityChange, 3), Failures: make([]fxfer.FileResult, 100)}, two)
+}
+
 // meter passes connections on to addr, and counts what it passes.
 func meter(t *testing.T, addr string) (port int, bytes *atomic.Int64) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -322,7 +331,7 @@ func TestReplicaOfDumps(t *testing.T) {
 	job := &Job{Mode: Replica, Source: u, Folder: second, Zone: time.UTC}
 	_, err = replicate(t.Context(), client, &Task{Job: job}, fxfer.Transfer{})
 	require.Equal(t, fxfer.KindPartial, fxfer.KindOf(err), "%v", err)
-	require.ErrorContains(t, err, names[1])
+	require.ErrorContains(t, err, names[1]+" lacks 1 entry that failed, and stays invisible: remove the cause and try again")
 	all, err := client.LocalSnapshots(second)
 	require.NoError(t, err)
 	require.Equal(t, []string{names[0], names[2]}, namesOf(all))

@@ -222,11 +222,11 @@ func (w *Writer) checkFailed(failed, grave int64) error {
 	case failed > 0 && w.opt.MaxFailed > 0 && grave > 0:
 		return wire.Errorf(wire.CodeIncomplete,
 			"the snapshot %s lacks %s that failed, %d of them for reasons that "+
-				"can't be allowed, and stays invisible: remove the cause and send it again",
+				"can't be allowed, and stays invisible: remove the cause and try again",
 			w.opt.Name, units.Count(failed, "entry", "entries"), grave)
 	case failed > w.opt.MaxFailed || failed > 0 && w.there == 0:
 		return wire.Errorf(wire.CodeIncomplete,
-			"the snapshot %s lacks %s that failed, and stays invisible: remove the cause and send it again",
+			"the snapshot %s lacks %s that failed, and stays invisible: remove the cause and try again",
 			w.opt.Name, units.Count(failed, "entry", "entries"))
 	}
 	return nil
@@ -313,7 +313,7 @@ func (c *clearing) visit(m disk.Meta) error {
 func (c *clearing) makeAccessible(m disk.Meta) error {
 	if len(c.opened) == clearMaxOpened {
 		return wire.Errorf(wire.CodeIncomplete,
-			"entries failed, and the server has no access to too many folders: send it again")
+			"entries failed, and too many folders of the snapshot are closed to this host: try again")
 	}
 	open := m
 	open.Mode |= 0o700
