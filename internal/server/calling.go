@@ -26,22 +26,29 @@ const (
 // keepCalling waits for clients at a relay until ctx is done, whatever happens to the line.
 func (s *Server) keepCalling(ctx context.Context, u session.URL) {
 	log := s.log.With("relay", u.Address())
-	pause := leastCallPause
+	pause := time.Duration(0)
 	for ctx.Err() == nil {
 		w := waiting{Server: s, relay: u}
 		w.heard = func() { log.Info("clients reach the server at a relay") }
+		began := time.Now()
 		err := w.run(ctx)
-		if w.welcome {
-			pause = leastCallPause
-		}
 		if ctx.Err() != nil {
 			return
 		}
+		pause = pauseAfter(pause, time.Since(began))
 		jittered := pause/2 + rand.N(pause) //nolint:gosec // jitter
 		log.Warn("no client reaches the server at a relay", "error", err, "again in", jittered)
 		session.Sleep(ctx, jittered)
-		pause = min(2*pause, mostCallPause)
 	}
+}
+
+// pauseAfter is the pause after a call that lasted so long. The one before is 0 for none. It grows also
+// where each call succeeds and ends at once: the relay may end them, or another server with this key.
+func pauseAfter(before, lasted time.Duration) time.Duration {
+	if lasted >= mostCallPause {
+		return leastCallPause
+	}
+	return min(max(2*before, leastCallPause), mostCallPause)
 }
 
 // waiting is one connection to a relay on which the server hears of clients.

@@ -54,3 +54,13 @@ func TestRelayAsksForMuch(t *testing.T) {
 	require.IsType(t, &wire.Pong{}, m)
 	require.Equal(t, 2, s.conns.Count(), "a quarter of those of its address")
 }
+
+func TestPauseAfter(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ before, lasted, want time.Duration }{
+		{0, 0, time.Second}, {0, time.Hour, time.Second}, {time.Second, 0, 2 * time.Second}, {32 * time.Second, 59 * time.Second, time.Minute},
+		{time.Minute, 0, time.Minute}, {time.Minute, time.Minute, time.Second},
+	} {
+		require.Equal(t, x.want, pauseAfter(x.before, x.lasted), "%v", x)
+	}
+}
