@@ -49,8 +49,19 @@ type ScrubCount struct {
 }
 
 // Run reads a complete snapshot of a series, which tree has open, and notes in the series which
-// files are damaged. It returns how many. The error is fs.ErrNotExist if its digests are not there.
+// files are damaged. It returns how many. It works and calls at low priority, on a thread of its own.
+// The error is fs.ErrNotExist if its digests are not there.
 func (x *Scrub) Run(ctx context.Context, in *access.Series, name string, tree *access.Scope) (damaged int, err error) {
+	done := make(chan struct{})
+	go atIdlePriority(func() {
+		defer close(done)
+		damaged, err = x.run(ctx, in, name, tree)
+	})
+	<-done
+	return damaged, err
+}
+
+func (x *Scrub) run(ctx context.Context, in *access.Series, name string, tree *access.Scope) (damaged int, err error) {
 	x.name, x.tree = name, tree
 	if x.state, err = in.State(); err != nil {
 		return 0, err

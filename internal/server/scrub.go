@@ -37,14 +37,7 @@ func (x *scrubbing) serve(ctx context.Context) error {
 	x.admit()
 	scrub := series.Scrub{Report: x.report, Progress: x.progress, Reading: x.keepPinging}
 	start := time.Now()
-	damaged := 0
-	done := make(chan error, 1)
-	go atIdlePriority(func() {
-		var err error
-		damaged, err = scrub.Run(ctx, in, m.Snapshot, tree)
-		done <- err
-	})
-	err = <-done
+	damaged, err := scrub.Run(ctx, in, m.Snapshot, tree)
 	sum := scrub.Count()
 	x.server.log.With("client", x.peer.label,
 		"share", m.Share, "series", seriesPath(p), "snapshot", m.Snapshot).

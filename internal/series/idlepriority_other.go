@@ -1,6 +1,6 @@
 //go:build !linux
 
-package server
+package series
 
 // atIdlePriority calls f.
 func atIdlePriority(f func()) { f() }
