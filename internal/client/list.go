@@ -27,7 +27,7 @@ type Entry struct {
 // List returns the contents of a folder in a share, or one file, or the shares if u names none. With
 // an error it returns what it knows of them.
 func (c *Client) List(ctx context.Context, u session.URL) ([]Entry, error) {
-	l := listing{hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}, incomplete: c.noticeUnnamed}
+	l := listing{hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}, incomplete: c.noticeUnnamed, most: maxListing}
 	err := l.run(ctx, c, u)
 	return l.entries, describe(ctx, err, serverOf(u))
 }
@@ -48,12 +48,15 @@ const (
 	// maxListing bounds the memory of a listing, in bytes. An entry takes listedEntry and its names.
 	maxListing  = 512 << 20
 	listedEntry = 128
+	// maxSeries is the same for a series of snapshots: a host that gets them lists more than one.
+	maxSeries = session.MaxKeep * (listedEntry + 2*len("2026-11-20T020000Z"))
 )
 
 // listing is the intent to list a folder, the shares, or the snapshots of a folder.
 type listing struct {
 	hello      wire.Hello
 	incomplete func(*wire.Warning) // is called for what an entry lacks; nil for nobody
+	most       int                 // bounds held
 
 	entries []Entry
 	held    int // bytes, about
@@ -91,7 +94,7 @@ func (l *listing) add(m *wire.Entries) error {
 		l.held += listedEntry + len(m.Entries[i].Path) + len(m.Entries[i].Link)
 		l.entries = append(l.entries, listed(&m.Entries[i]))
 	}
-	if l.held > maxListing {
+	if l.held > l.most {
 		return wire.Errorf(wire.CodeProtocol, "the listing does not end")
 	}
 	return nil

@@ -39,7 +39,7 @@ func (c *Client) Snapshots(ctx context.Context, u session.URL) ([]Snapshot, erro
 		return nil, err
 	}
 	notes := map[string]*Snapshot{}
-	l := listing{hello: wire.Hello{Intent: wire.Series, Share: u.Share, Paths: []string{u.Path}}}
+	l := listing{hello: wire.Hello{Intent: wire.Series, Share: u.Share, Paths: []string{u.Path}}, most: maxSeries}
 	l.incomplete = func(w *wire.Warning) {
 		x := notes[w.Path]
 		if x == nil && len(notes) < session.MaxKeep {

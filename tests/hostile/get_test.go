@@ -114,6 +114,24 @@ func TestServerShowsSnapshots(t *testing.T) {
 	require.True(t, err != nil || len(all) == 1, "%v", all)
 }
 
+// TestServerShowsManySnapshots: a host that gets snapshots asks for a list, which has more than anybody
+// keeps.
+func TestServerShowsManySnapshots(t *testing.T) {
+	t.Parallel()
+	tried(t, server, "listing 300,000 snapshots", "a client keeps a list of about 100,000")
+	one := cat([]byte{4, 0}, str(snap), iv(0), uv(0), str("complete"))
+	p := lure(t, "", func(l *line) {
+		for range 300 {
+			l.say(announce(0, slices.Repeat([][]byte{one}, 1000)...))
+		}
+		l.say(message(endManifest, uv(300_000), uv(0)))
+		l.finish()
+	})
+	all, err := p.client(t, fxfer.Options{}).Snapshots(t.Context(), p.url)
+	require.ErrorContains(t, err, "the listing does not end")
+	require.Empty(t, all)
+}
+
 // TestLocalUserWhereFilesArrive: a local user exchanges folders of the target for symlinks while a
 // client gets files into them from an honest server.
 func TestLocalUserWhereFilesArrive(t *testing.T) {
