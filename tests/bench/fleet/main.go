@@ -113,7 +113,6 @@ func (m *measurement) take(ctx context.Context, root string, size sizes) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
-	left := s.leftSeconds()
 	q, err := openQueue(ctx, s)
 	if err != nil {
 		return err
@@ -129,7 +128,6 @@ func (m *measurement) take(ctx context.Context, root string, size sizes) (err er
 	if err := s.measureTransfers(ctx, size, &m.Times, say); err != nil {
 		return err
 	}
-	m.Times.Left = (s.leftSeconds() - left) / time.Since(began).Seconds()
 	m.Machine = describeMachine(began)
 	m.Checks, err = s.check(ctx, size, &m.Times, say)
 	return err

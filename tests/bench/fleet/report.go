@@ -55,7 +55,7 @@ func (m *measurement) waits(t tree, changed float64) []bottleneck {
 // words say what a resource is, and what helps when a fleet waits for it.
 var words = [resources]struct{ name, remedy string }{
 	listing:     {"listing by one worker", "have several workers list: each takes a folder of the first levels, and cuts shards of its own"},
-	queueing:    {"the queue", "a disk with fast syncs for the controller's store, larger shards, or fewer synced records for each shard"},
+	queueing:    {"the queue", "a disk with fast syncs for the controller's store, larger shards, and fewer synced records: a worker writes one with each renewal of its lease"},
 	counting:    {"the controller's records", "write the record of a job once for all shards that have ended meanwhile, not once for each"},
 	working:     {"the workers' processors", "more workers, or workers with faster processors"},
 	workerLines: {"the workers' lines", "more workers, or faster lines to them"},
@@ -102,8 +102,8 @@ func (m *measurement) short(b *strings.Builder) {
 func (m *measurement) service(b *strings.Builder) {
 	t := &m.Times
 	b.WriteString("\n## What was measured\n\n" +
-		"The controller's store is on a disk, and JetStream syncs each write (`sync_interval: always`). Trees\n" +
-		"are in memory, so their figures are those of processors. \"Alone\" is one after the other. \"Busy\" is\n" +
+		"The controller's store is on a disk, and JetStream syncs each write (`SyncAlways`). Trees are in\n" +
+		"memory, so their figures are those of processors. \"Alone\" is one after the other. \"Busy\" is\n" +
 		fmt.Sprintf("the time from one end to the next while %d members ask at once.\n\n", crowd))
 	rows := [][]string{{"at the queue", "alone", "busy", "a second, at most"}}
 	add := func(name string, alone, busy float64) {
@@ -140,8 +140,8 @@ func (m *measurement) service(b *strings.Builder) {
 	cost("a file, for the last task", t.Finish)
 	table(b, rows)
 	fmt.Fprintf(b, "\n\"Takes\" is reduced to what it would be if both ends had the two processors for themselves.\n"+
-		"Meanwhile other work shared the machine: it left **%.1f of %d processors**, and the disk was shared,\n"+
-		"too. So these figures are what a busy small machine does, and an idle one does more.\n", t.Left, processors)
+		"Meanwhile other work shared the machine: it left **%.1f of %d processors** for these tasks, and the\n"+
+		"disk was shared, too. So these are figures of a busy small machine, and an idle one does more.\n", t.Left, processors)
 }
 
 // comparison has real fleets beside the model.
@@ -163,7 +163,8 @@ func (m *measurement) comparison(b *strings.Builder) {
 		})
 	}
 	table(b, rows)
-	fmt.Fprintf(b, "\nThe model says between **%.2f and %.2f** of what was measured. It knows nothing of:\n\n"+
+	fmt.Fprintf(b, "\nThe model says between **%.2f and %.2f** of what was measured. It is most off where several workers\n"+
+		"share processors that are taken anyway. It knows nothing of:\n\n"+
 		"- file systems that are slower than memory, or that slow each other down;\n"+
 		"- the time of lines and syncs between messages, beyond what the queue took here;\n"+
 		"- workers that die, are slow, or have files of very different sizes: all shards are alike;\n"+
@@ -264,7 +265,8 @@ func (m *measurement) held(b *strings.Builder) {
 		"way, those of JetStream included. A job that has ended takes %.0f bytes. From 50,000 shards on,\n"+
 		"shards become twice as large with each 50,000, so the memory grows with the logarithm of the tree's\n"+
 		"size. The lists have one path of each file, of %d bytes here. They are the one thing that grows with\n"+
-		"the number of files.\n", units.Bytes(int64(m.Times.MemoryBase)), m.Times.MemoryPerShard, m.Times.MemoryPerJob, pathBytes)
+		"the number of files. When a job has ended, the controller removes them one after the other, and does\n"+
+		"nothing for other jobs meanwhile.\n", units.Bytes(int64(m.Times.MemoryBase)), m.Times.MemoryPerShard, m.Times.MemoryPerJob, pathBytes)
 }
 
 // table writes a table of Markdown.

@@ -84,17 +84,23 @@ const processors = 2
 // sum adds up what the tasks of a kind took, as if the processors had been free. While others have some
 // of them, everything takes longer.
 func sum(all []task, kind fleet.Kind) (c cost, n int) {
-	wall, left := 0.0, 0.0
+	var of []task
 	for _, t := range all {
 		if t.kind == kind {
-			c, n = c.plus(t.cost), n+1
-			wall, left = wall+t.Wall, left+t.Wall*t.left
+			c, of = c.plus(t.cost), append(of, t)
 		}
 	}
-	if wall > 0 {
-		c.Wall *= min(1, left/wall/processors)
+	c.Wall *= min(1, left(of)/processors)
+	return c, len(of)
+}
+
+// left returns how many processors others left while tasks ran, on average.
+func left(all []task) float64 {
+	wall, seconds := 0.0, 0.0
+	for _, t := range all {
+		wall, seconds = wall+t.Wall, seconds+t.Wall*t.left
 	}
-	return c, n
+	return seconds / max(wall, 1e-9)
 }
 
 // fit solves for what a shard takes and what each of its files takes, from two sizes of shards.
@@ -120,8 +126,7 @@ func (s *site) measureTransfers(ctx context.Context, size sizes, t *times, say f
 	if err := fill(s.source("large"), size.larges, size.large); err != nil {
 		return err
 	}
-	began, listed := time.Now(), 0
-	left := s.leftSeconds()
+	began, listed, before := time.Now(), 0, s.leftSeconds()
 	for listed < size.listed {
 		err := fxfer.ListSource(ctx, s.source("few"), fxfer.Selection{}, func(fxfer.SourceFile) error { listed++; return nil })
 		if err != nil {
@@ -129,11 +134,12 @@ func (s *site) measureTransfers(ctx context.Context, size sizes, t *times, say f
 		}
 	}
 	took := time.Since(began).Seconds()
-	t.List = took / float64(listed) * min(1, (s.leftSeconds()-left)/took)
+	t.List = took / float64(listed) * min(1, (s.leftSeconds()-before)/took)
 
 	fewOpt, manyOpt := fleet.Options{ShardFiles: int64(size.files / 2)}, fleet.Options{ShardFiles: int64(size.files / size.shards)}
 	var few, many [2]cost // of the shards, first and again
 	var shards [2]int
+	var done []task
 	for again := range 2 {
 		for i, opt := range []fleet.Options{fewOpt, manyOpt} {
 			name := []string{"few", "many"}[i]
@@ -142,6 +148,7 @@ func (s *site) measureTransfers(ctx context.Context, size sizes, t *times, say f
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			all := tasksOf(events)
+			done = append(done, all...)
 			c, n := sum(all, fleet.Send)
 			*[]*cost{&few[again], &many[again]}[i], shards[i] = c, n
 			if i == 0 {
@@ -158,7 +165,9 @@ func (s *site) measureTransfers(ctx context.Context, size sizes, t *times, say f
 	if err != nil {
 		return fmt.Errorf("large files: %w", err)
 	}
-	c, n := sum(tasksOf(events), fleet.Send)
+	all := tasksOf(events)
+	t.Left = left(append(done, all...))
+	c, n := sum(all, fleet.Send)
 	say("%d shards of %.1f GB: %.2f s on free processors, %.2f + %.2f CPU seconds", n, float64(size.large)/1e9, c.Wall, c.Worker, c.Server)
 	t.Byte = c.times(1 / float64(n) / float64(size.large))
 	return nil
@@ -178,6 +187,6 @@ type sizes struct {
 }
 
 var (
-	full  = sizes{queue: 3000, held: 50_000, files: 20_000, shards: 100, listed: 400_000, larges: 4, large: 1 << 30, check: []int{20_000, 200_000}, reps: 1}
+	full  = sizes{queue: 1000, held: 20_000, files: 20_000, shards: 100, listed: 400_000, larges: 4, large: 1 << 30, check: []int{20_000, 200_000}, reps: 1}
 	quick = sizes{queue: 200, held: 2000, files: 4000, shards: 20, listed: 20_000, larges: 2, large: 64 << 20, check: []int{4000}, reps: 1}
 )
