@@ -266,7 +266,8 @@ func (m *measurement) held(b *strings.Builder) {
 		"shards become twice as large with each 50,000, so the memory grows with the logarithm of the tree's\n"+
 		"size. The lists have one path of each file, of %d bytes here. They are the one thing that grows with\n"+
 		"the number of files. When a job has ended, the controller removes them one after the other, and does\n"+
-		"nothing for other jobs meanwhile.\n", units.Bytes(int64(m.Times.MemoryBase)), m.Times.MemoryPerShard, m.Times.MemoryPerJob, pathBytes)
+		"nothing for other jobs meanwhile. **If that takes more than a minute, it ends with an error**: here\n"+
+		"that is a job with %s shards.\n", units.Bytes(int64(m.Times.MemoryBase)), m.Times.MemoryPerShard, m.Times.MemoryPerJob, pathBytes, count(60/m.Times.Clear))
 }
 
 // table writes a table of Markdown.
