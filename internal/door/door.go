@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/access"
@@ -66,6 +67,7 @@ type Session struct {
 	Scope   *access.Scope
 	Rights  identity.Rights // on the share
 	In, Out *pace.Queue     // of what arrives, and of what leaves
+	Moved   *Traffic
 	Quota   Quota
 	Files   Files
 	// Forward returns what sends the share's files on now, nil for none.
@@ -79,6 +81,10 @@ type Session struct {
 	Omitted func(folder string, left Omitted)
 	Close   func(error)
 }
+
+// Traffic counts the bytes of files that have arrived and left, those of files that are not whole
+// included. It is safe for concurrent use.
+type Traffic struct{ In, Out atomic.Int64 }
 
 // Quota bounds what a share may hold. It is that of the engine.
 type Quota interface {

@@ -103,7 +103,7 @@ func (f *File) ReadAt(b []byte, off int64) (int, error) {
 	}
 	n, err := f.src.ReadAt(b, off)
 	if n > 0 {
-		if err := pass(f.s, f.s.Out, n); err != nil {
+		if err := pass(f.s, f.s.Out, &f.s.Moved.Out, n); err != nil {
 			f.Fail(err)
 			return 0, err
 		}
@@ -115,14 +115,15 @@ func (f *File) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// pass waits until n bytes may pass.
-func pass(s *session, q *pace.Queue, n int) error {
+// pass waits until n bytes may pass, and counts them.
+func pass(s *session, q *pace.Queue, moved *atomic.Int64, n int) error {
 	for n > 0 {
 		step := min(n, q.Step())
 		if q.Wait(s.Ctx, step) != nil {
 			break
 		}
 		n -= step
+		moved.Add(int64(step))
 	}
 	return context.Cause(s.Ctx)
 }
@@ -314,7 +315,7 @@ func (u *Upload) growLocked(size int64) error {
 // WriteAt implements io.WriterAt. It waits for the rate that the user has. After an error the file
 // does not become whole any more.
 func (u *Upload) WriteAt(b []byte, off int64) (n int, err error) {
-	err = pass(u.s, u.s.In, len(b))
+	err = pass(u.s, u.s.In, &u.s.Moved.In, len(b))
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if err == nil {

@@ -309,7 +309,10 @@ func (a *doorAccount) Enter(ctx context.Context, name string) (*door.Session, er
 		r.newAudit(a.door, name).session(ctx, nil, -1, err)
 		return nil, err
 	}
-	x := &doorSession{reservation: r, audit: r.newAudit(a.door, name), name: name}
+	x := &doorSession{
+		reservation: r, audit: r.newAudit(a.door, name), name: name,
+		door: a.door, addr: a.addr, began: time.Now(),
+	}
 	share, err := r.openShare(name, 0)
 	if err != nil {
 		x.audit.session(ctx, nil, -1, err)
@@ -322,9 +325,12 @@ func (a *doorAccount) Enter(ctx context.Context, name string) (*door.Session, er
 	x.scope = share.folder.Client(access.Request{
 		Share: name, Client: string(a.peer.id), Rights: r.rightsOn(share), Intent: wire.Push,
 	})
+	s.mu.Lock()
+	s.atDoors[x] = struct{}{}
+	s.mu.Unlock()
 	in, out := r.flows(0)
 	return &door.Session{
-		Ctx: r.ctx, Scope: x.scope, Rights: r.rightsOn(share), In: in, Out: out, Quota: share.quota,
+		Ctx: r.ctx, Scope: x.scope, Rights: r.rightsOn(share), In: in, Out: out, Moved: &x.moved, Quota: share.quota,
 		Files: r.client.files, Forward: func() door.Forwarder { return s.forwarder(name) }, Texts: &s.texts,
 		Needs: x.needs, Record: x.record, Omitted: x.omitted, Close: x.close,
 	}, nil
@@ -345,11 +351,38 @@ type doorSession struct {
 	log   *slog.Logger
 	scope *access.Scope
 	name  string // of the share
+	door  string
+	addr  net.Addr
+	began time.Time
+	moved door.Traffic
 
 	counting                            sync.Mutex // guards the following
 	received, sent                      int64      // bytes
 	committed, changed, failed, refused int        // what arrived, what else was changed, what was not
 	warned                              bool       // of an omission
+}
+
+// DoorSession is what a user does at a door, on one share.
+type DoorSession struct {
+	ID       string // as in the log
+	Door     string // "sftp", "ftp" or "webdav"
+	Client   string // such as "user:anna"
+	Peer     string // address and port
+	Share    string
+	Began    time.Time
+	Received int64 // bytes, those of files that are not whole included
+	Sent     int64 // bytes
+	Files    int   // that arrived
+	Failed   int   // of those that should have
+}
+
+func (x *doorSession) status() DoorSession {
+	x.counting.Lock()
+	defer x.counting.Unlock()
+	return DoorSession{
+		ID: x.id, Door: x.door, Client: string(x.peer.id), Peer: x.addr.String(), Share: x.name, Began: x.began,
+		Received: x.moved.In.Load(), Sent: x.moved.Out.Load(), Files: x.committed, Failed: x.failed,
+	}
 }
 
 // needs notes that the session takes a right, as fileWork does.
@@ -408,6 +441,9 @@ func (x *doorSession) omitted(folder string, left access.Omitted) {
 }
 
 func (x *doorSession) close(why error) {
+	x.server.mu.Lock()
+	delete(x.server.atDoors, x)
+	x.server.mu.Unlock()
 	if err := x.scope.Close(); err != nil {
 		x.log.Warn("damage of snapshots", "error", err)
 	}

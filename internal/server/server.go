@@ -65,6 +65,7 @@ type Server struct {
 	reservations map[*reservation]io.Closer // with their control streams
 	clients      map[identity.Principal]*clientUse
 	logins       map[identity.Principal]int // connections at doors
+	atDoors      map[*doorSession]struct{}  // sessions there
 	sessions     map[[16]byte]liveSession   // that data streams can join
 	extraStreams int                        // data streams beyond the first of each session
 	recent       recentSessions
@@ -79,6 +80,7 @@ func New(opt Options) (*Server, error) {
 		reservations: make(map[*reservation]io.Closer),
 		clients:      make(map[identity.Principal]*clientUse),
 		logins:       make(map[identity.Principal]int),
+		atDoors:      make(map[*doorSession]struct{}),
 		sessions:     make(map[[16]byte]liveSession),
 		called:       make(chan transport.Conn),
 		deaf:         make(chan struct{}),

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -28,6 +29,7 @@ type Status struct {
 	MaxUnauthenticated int             // further ones are closed
 	Shares             []ShareStatus   // by name
 	Transfers          []SessionStatus // that run, oldest first; without Timeline
+	AtDoors            []DoorSession   // oldest first
 	Counters           Counters        // since the start
 	Certificates       []Certificate   // whose end must be watched
 }
@@ -145,7 +147,14 @@ func (s *Server) Status() *Status {
 	st.Ready = s.serving && !s.draining
 	st.Sessions, st.MaxSessions = s.slots.taken, s.slots.max
 	transfers := s.transfersLocked()
+	atDoors := slices.Collect(maps.Keys(s.atDoors))
 	s.mu.Unlock()
+	for _, x := range atDoors {
+		st.AtDoors = append(st.AtDoors, x.status())
+	}
+	slices.SortFunc(st.AtDoors, func(a, b DoorSession) int {
+		return cmp.Or(a.Began.Compare(b.Began), cmp.Compare(a.ID, b.ID))
+	})
 	for _, x := range transfers {
 		st.Transfers = append(st.Transfers, x.counters.status())
 	}

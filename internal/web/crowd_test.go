@@ -57,6 +57,14 @@ func (c *crowd) Status() *fxfer.Status {
 	for i := range c.transfers {
 		st.Transfers = append(st.Transfers, c.transfer(i))
 	}
+	for i, user := range []string{"user:anna", "user:" + longName, "user:ماسح", "user:scanner"} {
+		for k := range 5 {
+			st.AtDoors = append(st.AtDoors, fxfer.DoorSession{
+				ID: fmt.Sprint(i, k), Door: "sftp", Client: user, Peer: "[2001:db8::1]:2022", Share: longName[:60], Began: c.began,
+				Received: int64(st.At.Sub(c.began).Seconds()) * 1e6, Sent: 3e9, Files: 7, Failed: i,
+			})
+		}
+	}
 	st.Sessions = c.transfers
 	st.Counters.Traffic = []server.ShareTraffic{{Share: "backup", Receive: true, Sessions: map[string]int64{"done": 30}, Bytes: 5e12}}
 	return st
@@ -109,6 +117,7 @@ func showCrowd(t *testing.T, b *browser) {
 	b.until("the first transfers", `document.querySelectorAll("article.run").length === 12 && document.querySelectorAll("#client-rows tr").length === 7`)
 	b.until("the timelines", `document.querySelector("article.run .strip").ariaLabel.includes("line rate")`)
 	require.Equal(t, "now –least 0.84 ms", b.eval(`document.querySelectorAll("article.run .keys")[1].textContent`), "an old round trip is not that of now")
+	b.until("who is at doors", `!document.querySelector("#doors").hidden && document.querySelectorAll("#door-rows tr").length === 12 && /user:annasftp.*3.60 GB3.00 GB8.* Mbit/.test(document.querySelector("#door-rows").textContent)`)
 	require.Contains(t, b.eval(`document.querySelectorAll("article.run")[5].textContent`), "invoice\ufffdfdp.exe", "a name turns the text around")
 	b.eval(`document.querySelector("#past button").click()`)
 	b.until("how it went", `document.querySelector("#detail[open] .keys")?.textContent === "highest 440 Mbit/s"`)
@@ -121,7 +130,9 @@ func showCrowd(t *testing.T, b *browser) {
 	b.until("every cell of the tables is in view", `[...document.querySelectorAll(".tag, #client-rows button, article select, article button")].every(e => e.getBoundingClientRect().right <= 390)`)
 	b.until("names have the width of the phone", `document.querySelector("article.run h3").getBoundingClientRect().width > 280`)
 	b.shoot("phone-crowd")
-	for _, part := range []string{"running", "history", "shares", "clients"} {
+	b.eval(`document.querySelector("#more-doors").click()`)
+	b.until("all at doors", `document.querySelectorAll("#door-rows tr").length === 20 && document.querySelector("#more-doors").hidden`)
+	for _, part := range []string{"running", "doors", "history", "shares", "clients"} {
 		b.eval(`document.querySelector("#` + part + `").scrollIntoView()`)
 		b.shoot("phone-crowd-" + part)
 	}

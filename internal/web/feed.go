@@ -29,6 +29,7 @@ type total struct {
 // feed sends the same update to all open dashboards, once a second while there are any.
 type feed struct {
 	server Server
+	before *view // that was sent last; only publish uses it
 
 	mu      sync.Mutex
 	totals  []total
@@ -76,6 +77,12 @@ func (f *feed) publish(sum bool) {
 			now.Out += int64(x.Goodput)
 		}
 	}
+	v.rateDoors(f.before)
+	for i := range v.AtDoors {
+		now.In += v.AtDoors[i].In
+		now.Out += v.AtDoors[i].Out
+	}
+	f.before = v
 	v.Total = now
 	text, err := json.Marshal(v)
 	f.mu.Lock()

@@ -23,6 +23,23 @@ type view struct {
 	Total       total      `json:"total"`
 	Shares      []share    `json:"shares"`
 	Transfers   []transfer `json:"transfers"`
+	AtDoors     []atDoor   `json:"atDoors"`
+}
+
+// atDoor is what a user does at a door, on one share.
+type atDoor struct {
+	ID       string `json:"id"`
+	Door     string `json:"door"`
+	Client   string `json:"client"`
+	Peer     string `json:"peer"`
+	Share    string `json:"share"`
+	Began    int64  `json:"began"`
+	Received int64  `json:"received"` // bytes
+	Sent     int64  `json:"sent"`
+	Files    int    `json:"files"`
+	Failed   int    `json:"failed"`
+	In       int64  `json:"in"` // bit/s, of late
+	Out      int64  `json:"out"`
 }
 
 type share struct {
@@ -145,7 +162,7 @@ func viewOf(s Server) *view {
 	st := s.Status()
 	v := &view{
 		At: milli(st.At), Started: milli(st.Started), Ready: st.Ready, Host: st.Host, Addr: st.Addr, Key: st.Pin, Sessions: st.Sessions, MaxSessions: st.MaxSessions,
-		Shares: []share{}, Transfers: []transfer{},
+		Shares: []share{}, Transfers: []transfer{}, AtDoors: []atDoor{},
 	}
 	for _, n := range st.Counters.Refused {
 		v.Refused += n
@@ -173,7 +190,34 @@ func viewOf(s Server) *view {
 	for i := range st.Transfers {
 		v.Transfers = append(v.Transfers, transferOf(&st.Transfers[i]))
 	}
+	for i := range st.AtDoors {
+		x := &st.AtDoors[i]
+		v.AtDoors = append(v.AtDoors, atDoor{
+			ID: x.ID, Door: x.Door, Client: x.Client, Peer: x.Peer, Share: x.Share, Began: milli(x.Began),
+			Received: x.Received, Sent: x.Sent, Files: x.Files, Failed: x.Failed,
+		})
+	}
 	return v
+}
+
+// rateDoors sets the rates of the sessions at doors since the view before, nil for none.
+func (v *view) rateDoors(before *view) {
+	then := map[string]*atDoor{}
+	if before != nil {
+		for i := range before.AtDoors {
+			then[before.AtDoors[i].ID] = &before.AtDoors[i]
+		}
+	}
+	for i := range v.AtDoors {
+		x := &v.AtDoors[i]
+		since, was := x.Began, atDoor{}
+		if b := then[x.ID]; b != nil {
+			since, was = before.At, *b
+		}
+		if ms := v.At - since; ms > 0 {
+			x.In, x.Out = (x.Received-was.Received)*8000/ms, (x.Sent-was.Sent)*8000/ms
+		}
+	}
 }
 
 func transferOf(x *fxfer.SessionStatus) transfer {

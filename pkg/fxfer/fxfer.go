@@ -168,6 +168,8 @@ type (
 	PortRange = server.PortRange
 	// DoorStatus is a door that is open.
 	DoorStatus = server.DoorStatus
+	// DoorSession is what a user does at a door, on one share.
+	DoorSession = server.DoorSession
 	// ServerTLS names the server's certificates, which stand beside keys.
 	ServerTLS = server.TLS
 	// Forwarder sends the files of a share on to another server, and knows how far each is.

@@ -483,6 +483,35 @@ func TestHostileSizes(t *testing.T) {
 	requireFile(t, []byte("one two three"), s.share("docs/file"))
 }
 
+// TestAtDoors: the status has who is at doors, and how much of a file has come.
+func TestAtDoors(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	require.Empty(t, s.Status().AtDoors)
+	c, conn := s.dial(t, "anna")
+	f, err := c.Create("/docs/file")
+	require.NoError(t, err)
+	_, err = f.Write(make([]byte, 1<<20))
+	require.NoError(t, err)
+	at := func() fxfer.DoorSession {
+		t.Helper()
+		all := s.Status().AtDoors
+		require.Len(t, all, 1)
+		require.Equal(t, []any{"sftp", "user:anna", conn.LocalAddr().String(), "docs"}, []any{all[0].Door, all[0].Client, all[0].Peer, all[0].Share})
+		return all[0]
+	}
+	require.Equal(t, []int64{1 << 20, 0, 0}, []int64{at().Received, at().Sent, int64(at().Files)})
+	require.NoError(t, f.Close())
+	require.Equal(t, 1, at().Files)
+	f, err = c.Open("/docs/file")
+	require.NoError(t, err)
+	_, err = io.ReadFull(f, make([]byte, 1000))
+	require.NoError(t, err)
+	require.GreaterOrEqual(t, at().Sent, int64(1000))
+	require.NoError(t, conn.Close())
+	require.Eventually(t, func() bool { return len(s.Status().AtDoors) == 0 }, patience, 10*time.Millisecond)
+}
+
 // TestManyFiles opens more files than a connection may have.
 func TestManyFiles(t *testing.T) {
 	t.Parallel()

@@ -376,6 +376,23 @@ async function showDetail(t) {
 }
 $("detail").addEventListener("close", () => { if (detail) detail.destroy(); detail = null; });
 
+// Clients at doors, if there are any.
+
+const fewestDoors = 12;
+let allDoors = false;
+$("more-doors").addEventListener("click", () => { allDoors = true; if (latest) showDoors(latest); });
+function showDoors(v) {
+  const all = v.atDoors, some = allDoors ? all : all.slice(0, fewestDoors);
+  $("doors").hidden = $("to-doors").hidden = !all.length;
+  $("more-doors").hidden = some.length === all.length;
+  put($("more-doors"), "Show all " + all.length);
+  $("door-rows").replaceChildren(...some.map(d => el("tr", {},
+    el("td", { class: "name" }, clientName(d.client)), el("td", {}, d.door), el("td", { class: "name" }, d.share),
+    el("td", { class: "wide" }, d.peer.replace(/:\d+$/, "")), el("td", { class: "wide" }, ago(d.began)),
+    el("td", { class: "number" }, bytes(d.received), d.failed ? el("div", { class: "bad" }, d.failed + " failed") : null),
+    el("td", { class: "number" }, bytes(d.sent)), el("td", { class: "number" }, rate(d.in + d.out)))));
+}
+
 // Shares whose files are sent on, if there are any.
 
 let queuesRead = 0;
@@ -471,6 +488,7 @@ function show(v) {
   latest = v;
   showOverview(v);
   showRunning(v);
+  showDoors(v);
   showTotals(v.total.at ? v.total : null);
   showShares(v);
   readHistory(v);
