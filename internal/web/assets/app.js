@@ -390,7 +390,7 @@ function showDoors(v) {
     el("td", { class: "name" }, clientName(d.client)), el("td", {}, d.door), el("td", { class: "name" }, d.share),
     el("td", { class: "wide" }, d.peer.replace(/:\d+$/, "")), el("td", { class: "wide" }, ago(d.began)),
     el("td", { class: "number" }, bytes(d.received), d.failed ? el("div", { class: "bad" }, d.failed + " failed") : null),
-    el("td", { class: "number" }, bytes(d.sent)), el("td", { class: "number" }, rate(d.in + d.out)))));
+    el("td", { class: "number wide" }, bytes(d.sent)), el("td", { class: "number" }, rate(d.in + d.out)))));
 }
 
 // Shares whose files are sent on, if there are any.
