@@ -6,7 +6,6 @@ import (
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
-	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // SourceFile is a regular file of a source.
@@ -18,8 +17,14 @@ type SourceFile struct {
 	Names   uint64 // how many names (hard links) it has
 }
 
-// ListSource calls visit for each regular file of a source, as Send would list it. It leaves out what
-// cannot be listed: Send reports that. It returns visit's error.
+// listers is how many folders ListSource reads at the same time. Where each system call took 1 ms more,
+// 2,000 files in 110 folders took 4.5 s with one, 1.4 s with 4, and 0.5 s with 16 or 32. Without that
+// there was no difference but noise.
+const listers = 16
+
+// ListSource calls visit for each regular file of a source, as Send would list it, but in another order.
+// It calls it one at a time. It leaves out what cannot be listed: Send reports that. It returns visit's
+// error.
 func ListSource(ctx context.Context, source string, selection Selection, visit func(SourceFile) error) error {
 	selected, err := selection.filter()
 	if err != nil {
@@ -32,11 +37,8 @@ func ListSource(ctx context.Context, source string, selection Selection, visit f
 	defer root.Tree.Close()
 	root.As = "" // paths begin below it
 	tree := &transfer.TreeSource{Roots: []transfer.Root{root}, Filter: selected, OneFileSystem: selection.OneFileSystem, ListOnly: true}
-	return tree.Walk(ctx, func(item transfer.Item) error {
+	return tree.ListFiles(ctx, listers, func(item transfer.Item) error {
 		x := &item.Entry
-		if x.Kind != wire.File {
-			return nil
-		}
 		return visit(SourceFile{Path: x.Path, Size: x.Size, ModTime: x.Time(), Inode: x.Ino, Names: item.Names})
-	}, func(string, error) {})
+	})
 }

@@ -2,10 +2,12 @@ package fleet
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -59,7 +61,7 @@ type lister struct {
 	put               func(number int, list []byte) error // takes the list of a shard: paths, each with NUL at its end, or a range
 	whole             bool                                // files are not cut into ranges
 	linked            map[uint64]uint64                   // by inode: names of listed files that were not met yet
-	list              bytes.Buffer
+	list              []string                            // paths of the present shard
 	shards            int
 	total, totalBytes int64
 }
@@ -101,21 +103,41 @@ func (l *lister) file(f fxfer.SourceFile) error {
 	}
 	l.total++
 	l.totalBytes += f.Size
-	l.list.WriteString(l.prefix)
-	l.list.WriteString(f.Path)
-	l.list.WriteByte(0)
+	l.list = append(l.list, l.prefix+f.Path)
 	return nil
 }
 
-// flush hands over the present shard, if there is one.
+// flush hands over the present shard, if there is one. Several goroutines list, so its paths are put in
+// the order of one walk: a session visits each folder once then.
 func (l *lister) flush() error {
-	if l.list.Len() == 0 {
+	if len(l.list) == 0 {
 		return nil
 	}
-	err := l.put(l.shards, l.list.Bytes())
+	slices.SortFunc(l.list, byFolder)
+	var list []byte
+	for _, p := range l.list {
+		list = append(append(list, p...), 0)
+	}
+	err := l.put(l.shards, list)
 	l.shards++
-	l.list.Reset()
+	l.list = l.list[:0]
 	return err
+}
+
+// byFolder compares paths so that what is in a folder comes together.
+func byFolder(a, b string) int {
+	for i := range min(len(a), len(b)) {
+		switch {
+		case a[i] == b[i]:
+		case a[i] == '/':
+			return -1
+		case b[i] == '/':
+			return 1
+		default:
+			return cmp.Compare(a[i], b[i])
+		}
+	}
+	return cmp.Compare(len(a), len(b))
 }
 
 // run lists a job's source.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -115,4 +116,15 @@ func FuzzRangeIn(f *testing.F) {
 			require.Positive(t, length(r))
 		}
 	})
+}
+
+// TestByFolder: what is in a folder comes together.
+func TestByFolder(t *testing.T) {
+	t.Parallel()
+	want := []string{"a", "a/b", "a/b/c", "a/c", "a!", "a-b", "ab", "b/a/a", "b/a.a", "b/aa"}
+	for i, a := range want {
+		for j, b := range want {
+			require.Equal(t, cmp.Compare(i, j), byFolder(a, b), "%s %s", a, b)
+		}
+	}
 }

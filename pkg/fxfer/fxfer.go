@@ -446,8 +446,9 @@ func IsURL(s string) bool { return session.IsURL(s) }
 // between them.
 func ParseRights(s string) (Rights, error) { return identity.ParseRights(s) }
 
-// ListSource calls visit for each regular file of a source, as Send would list it. It leaves out what
-// cannot be listed: Send reports that. It returns visit's error.
+// ListSource calls visit for each regular file of a source, as Send would list it, but in another order.
+// It calls it one at a time. It leaves out what cannot be listed: Send reports that. It returns visit's
+// error.
 func ListSource(ctx context.Context, source string, selection Selection, visit func(SourceFile) error) error {
 	return client.ListSource(ctx, source, selection, visit)
 }
