@@ -78,7 +78,10 @@ type request struct {
 	backup     string
 	rules      []string
 	compress   string
-	capability []byte // nil leaves out this and all after compress
+	capability []byte // nil leaves out this and all after compress, unless there is a range
+
+	rangeLog    byte
+	rangeNumber uint64
 }
 
 func (r request) bytes() []byte {
@@ -94,9 +97,12 @@ func (r request) bytes() []byte {
 	if target == nil {
 		target = make([]byte, 8)
 	}
-	var later []byte // snapshot, replaces, delta, failures, priority
-	if r.capability != nil {
+	var later []byte // snapshot, replaces, delta, failures, priority, capability, relayed, range
+	if r.capability != nil || r.rangeLog > 0 {
 		later = cat(str(""), make([]byte, 16+3), str(string(r.capability)))
+	}
+	if r.rangeLog > 0 {
+		later = cat(later, []byte{0, r.rangeLog}, uv(r.rangeNumber))
 	}
 	return message(hello, uv(r.version+1), bytes.Repeat([]byte{r.session}, 16), bytes.Repeat([]byte{r.secret}, 32), uv(r.intent), str(r.share), paths,
 		[]byte{0}, uv(r.sockBuf), str(r.congestion), uv(0), uv(8), str(string(r.proof)), str("hand"),
