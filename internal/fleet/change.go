@@ -111,15 +111,16 @@ func revived(j Job, t *tally) (then Job, shards []*Task, forget []Kind) {
 }
 
 // retry publishes dead tasks again. Their records say so before: the end of a task is final for workers.
-// If the controller dies in between, it begins again, or finds that nobody has heard of a task.
+// If the controller dies in between, it begins again, or finds that nobody has heard of a task. Another
+// controller may do the same.
 func (c *Controller) retry(ctx context.Context, j *Job, t *tally) (Job, error) {
 	then, shards, forget := revived(*j, t)
 	for _, kind := range forget {
 		task := &Task{Version: Version, Job: j.ID, Kind: kind}
-		if err := c.records.Delete(ctx, task.key()); err != nil {
-			return then, err
-		}
-		if err := c.dead.Delete(ctx, task.key()); err != nil {
+		err := c.revive(ctx, task, func(revision uint64) error {
+			return c.records.Delete(ctx, task.key(), jetstream.LastRevision(revision))
+		})
+		if err != nil {
 			return then, err
 		}
 		t.forget(place{kind: kind})
@@ -130,16 +131,31 @@ func (c *Controller) retry(ctx context.Context, j *Job, t *tally) (Job, error) {
 		if err != nil {
 			return then, err
 		}
-		if _, err := c.records.Put(ctx, task.key(), text); err != nil {
+		err = c.revive(ctx, task, func(revision uint64) error {
+			_, err := c.records.Update(ctx, task.key(), text, revision)
+			return err
+		})
+		if err != nil {
 			return then, err
 		}
 		t.add(place{task.Kind, task.List, task.Number}, r, time.Now())
-		if err := c.dead.Delete(ctx, task.key()); err != nil {
-			return then, err
-		}
 		if err := publish(ctx, c.js, task, j.Retries); err != nil {
 			return then, err
 		}
 	}
 	return then, nil
+}
+
+// revive has change replace the record of a task, if it is dead, and removes it from the dead ones.
+func (c *Controller) revive(ctx context.Context, t *Task, change func(revision uint64) error) error {
+	entry, err := c.records.Get(ctx, t.key())
+	if err == nil {
+		if r, bad := decode[Record](entry.Value()); bad != nil || r.Outcome == Dead {
+			err = change(entry.Revision())
+		}
+	}
+	if err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) && !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+		return err
+	}
+	return c.dead.Delete(ctx, t.key())
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,6 +60,7 @@ type chooser struct {
 	stream jetstream.Stream
 	random *rand.Rand
 	tasks  map[string]jetstream.Consumer // of jobs that had tasks
+	paused map[string]time.Time          // jobs that may be paused, until then: the controller may be away
 	lease  time.Duration                 // of the last task
 	news   *nats.Subscription            // of new tasks, while there are none
 	woken  chan struct{}
@@ -67,7 +69,7 @@ type chooser struct {
 func newChooser(conn *nats.Conn, stream jetstream.Stream) *chooser {
 	return &chooser{
 		conn: conn, stream: stream, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // it decides about order only
-		tasks: make(map[string]jetstream.Consumer), woken: make(chan struct{}, 1),
+		tasks: make(map[string]jetstream.Consumer), paused: make(map[string]time.Time), woken: make(chan struct{}, 1),
 	}
 }
 
@@ -105,6 +107,13 @@ func (c *chooser) close() {
 	}
 }
 
+// avoid asks the job of a task for no more tasks for a moment: it is paused, and its queue does not say so
+// yet.
+func (c *chooser) avoid(subject string, now time.Time) {
+	job, _, _ := strings.Cut(strings.TrimPrefix(subject, taskPrefix), ".")
+	c.paused[job] = now.Add(lookEvery)
+}
+
 // look asks the jobs for a task, and returns nil if none has one.
 func (c *chooser) look(ctx context.Context) (jetstream.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
@@ -114,7 +123,7 @@ func (c *chooser) look(ctx context.Context) (jetstream.Msg, error) {
 	list := c.stream.ListConsumers(ctx)
 	for info := range list.Info() {
 		open[info.Name] = true
-		if info.Config.Metadata[pausedKey] != "true" {
+		if info.Config.Metadata[pausedKey] != "true" && !time.Now().Before(c.paused[info.Name]) {
 			weight := weightOf[fxfer.Priority(info.Config.Metadata[priorityKey])]
 			offers = append(offers, offer{info.Name, max(1, weight), info.NumPending, info.NumAckPending})
 		}
@@ -126,6 +135,7 @@ func (c *chooser) look(ctx context.Context) (jetstream.Msg, error) {
 	for job := range c.tasks {
 		if !open[job] {
 			delete(c.tasks, job)
+			delete(c.paused, job)
 		}
 	}
 	var failed error

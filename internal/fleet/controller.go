@@ -339,6 +339,9 @@ func (c *Controller) sweep(ctx context.Context) error {
 			continue // decide has said so
 		}
 		if job.over() {
+			if !c.quiet(job) {
+				continue
+			}
 			if err := c.settle(ctx, job); err != nil {
 				return err
 			}
@@ -394,16 +397,26 @@ func publish(ctx context.Context, js jetstream.JetStream, t *Task, retried int) 
 // settle removes what a job that is over has left behind. What can be retried keeps its lists and
 // records for some time.
 func (c *Controller) settle(ctx context.Context, j *Job) error {
-	if j.State != Failed || j.Ended == nil || time.Since(*j.Ended) > failedFor {
-		return c.clear(ctx, j.ID)
+	if j.State == Failed && j.Ended != nil && time.Since(*j.Ended) < failedFor {
+		if _, queued := c.queues[j.ID]; !queued && c.quiet(j) {
+			return nil
+		}
+		return c.close(ctx, j.ID)
 	}
-	return c.close(ctx, j.ID)
+	return c.clear(ctx, j.ID, c.quiet(j))
 }
 
-// clear removes what an ended job has left behind: tasks, lists, and at last the records by which the
-// controller knows that there is something. The job's own record and its dead tasks stay.
-func (c *Controller) clear(ctx context.Context, id string) error {
-	if err := c.close(ctx, id); err != nil || c.known[id] == nil {
+// quiet reports whether no worker can be left that does not know that the job is over.
+func (c *Controller) quiet(j *Job) bool { return j.Ended == nil || time.Since(*j.Ended) > 3*c.Lease }
+
+// clear removes what an ended job has left behind: tasks, lists, and at last the records. The job's own
+// record and its dead tasks stay. Until the last time, the controller comes back to it: a worker that
+// lists may have published more meanwhile.
+func (c *Controller) clear(ctx context.Context, id string, last bool) error {
+	if _, queued := c.queues[id]; c.known[id] == nil && !queued {
+		return nil
+	}
+	if err := c.close(ctx, id); err != nil {
 		return err
 	}
 	lists, err := c.lists.List(ctx)
@@ -424,6 +437,8 @@ func (c *Controller) clear(ctx context.Context, id string) error {
 	if err := records.Purge(ctx, jetstream.WithPurgeSubject("$KV."+recordBucket+"."+id+".>")); err != nil {
 		return err
 	}
-	delete(c.known, id)
+	if c.known[id] = new(tally); last {
+		delete(c.known, id)
+	}
 	return nil
 }

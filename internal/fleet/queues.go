@@ -51,9 +51,6 @@ func (c *Controller) queue(ctx context.Context, j *Job) error {
 
 // close removes the tasks of a job and their queue.
 func (c *Controller) close(ctx context.Context, id string) error {
-	if _, queued := c.queues[id]; !queued {
-		return nil
-	}
 	if err := c.tasks.Purge(ctx, jetstream.WithPurgeSubject(taskPrefix+id+".>")); err != nil {
 		return err
 	}

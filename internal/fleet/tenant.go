@@ -95,7 +95,7 @@ func (t *tenant) tick(now time.Time, inbox string, begins bool) {
 	if t.share.expire(now) {
 		t.apply()
 	}
-	if t.weight.Load() > 0 {
+	if begins || t.weight.Load() > 0 {
 		t.busy = now
 	}
 	if t.share.due(now) || begins && t.share.has == 0 {

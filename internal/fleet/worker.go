@@ -83,7 +83,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		switch {
 		case m != nil:
 			w.lease = tasks.lease
-			if fxfer.KindOf(w.take(ctx, m)) != fxfer.KindLocalDisk {
+			err := w.take(ctx, m)
+			if errors.Is(err, errPaused) {
+				tasks.avoid(m.Subject(), time.Now())
+			}
+			if fxfer.KindOf(err) != fxfer.KindLocalDisk {
 				failed = 0
 				continue
 			}
@@ -180,7 +184,7 @@ func (w *Worker) take(ctx context.Context, m jetstream.Msg) error {
 		return nil
 	} else if h.job.Paused {
 		h.giveBack(ctx)
-		return nil
+		return errPaused
 	}
 	before, err := h.begin(ctx)
 	switch {
@@ -203,6 +207,7 @@ func (w *Worker) take(ctx context.Context, m jetstream.Msg) error {
 		w.Log.Warn("lost", "key", task.key(), "attempt", h.attempt)
 	case errors.Is(err, errPaused):
 		h.giveBack(ctx)
+		return err
 	case errors.Is(err, errUnwanted):
 		w.Log.Info("not wanted any more", "key", task.key())
 		_ = m.Ack()

@@ -3,6 +3,7 @@
 package fleet_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,12 +18,14 @@ import (
 
 // given returns what the controller has given out of the line, by worker, or nil while it is away.
 func (s *site) given() map[string]int64 {
-	m, err := fleet.Connect(s.t.Context(), s.queue)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Second)
+	defer cancel()
+	m, err := fleet.Connect(ctx, s.queue)
 	if err != nil {
 		return nil
 	}
 	defer m.Close()
-	lines, err := m.Lines(s.t.Context())
+	lines, err := m.Lines(ctx)
 	if err != nil {
 		return nil
 	}
@@ -104,4 +107,33 @@ func TestUnknownLine(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "file"), make([]byte, 1<<20), 0o600))
 	w := s.run(program, "member", append([]string{"fleet", "worker", "--read", s.source(), "--line", "wan"}, s.member...)...)
 	require.Contains(t, w.says("no share of the line"), "the controller knows no line of this name")
+}
+
+// TestTwoControllers has two controllers of one queue in a NATS server. If the one dies that gives out shares
+// of the line, the other one does.
+func TestTwoControllers(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	address := free(t)
+	config := filepath.Join(s.dir, "nats.conf")
+	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, "listen: %q\njetstream { store_dir: %q }\n", address, filepath.Join(s.dir, "nats")), 0o600))
+	s.queue = &fleet.NATS{URLs: []string{"nats://" + address}}
+	s.member = []string{"--nats", "nats://" + address}
+	s.run(natsServer(t), "nats", "-c", config)
+	var controllers []*process
+	for range 2 {
+		s.control("fxfer: jobs in ", append([]string{"--line", "wan=2mbit"}, s.member...)...)
+		controllers = append(controllers, s.controller)
+	}
+	s.large(random(t))
+	w := s.run(program, "member", append([]string{"fleet", "worker", "--read", s.source(), "--line", "wan"}, s.member...)...)
+	s.submit(s.source()+"/", "/out", fleet.Options{})
+	w.says("msg=task")
+	given := func() bool { return len(s.given()) == 1 }
+	require.Eventually(t, given, longest, 100*time.Millisecond)
+	for _, c := range controllers { // the one that does is one of these
+		c.kill()
+		require.Eventually(t, given, longest, 100*time.Millisecond)
+		c.start()
+	}
 }

@@ -112,11 +112,17 @@ func TestCancel(t *testing.T) {
 	require.NoError(t, err)
 	lists, err := js.ObjectStore(t.Context(), "fxfer-v1-lists")
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
+	gone := func() bool {
 		info, err := tasks.Info(t.Context())
 		_, none := lists.List(t.Context())
 		return err == nil && info.State.Msgs == 0 && info.State.Consumers == 0 && errors.Is(none, jetstream.ErrNoObjectsFound)
-	}, longest, 100*time.Millisecond)
+	}
+	require.Eventually(t, gone, longest, 100*time.Millisecond)
+	_, err = lists.PutString(t.Context(), id+".1-1.9", "large\x00") // a worker lists it still
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), "fxfer.v1.task."+id+".1-1.9", []byte("{}"))
+	require.NoError(t, err)
+	require.Eventually(t, gone, longest, 100*time.Millisecond)
 	require.Contains(t, s.ask("resume", id), "it is cancelled")
 	require.Contains(t, s.ask("retry", id), "it is cancelled")
 
