@@ -50,8 +50,13 @@ const (
 	Cancelled State = "cancelled"
 )
 
+// Paused is what people see of a paused job. Its record has the state in which it goes on.
+const Paused State = "paused"
+
 // States returns all of them.
-func States() []State { return []State{New, Listing, Sending, Finishing, Done, Failed} }
+func States() []State {
+	return []State{New, Listing, Sending, Finishing, Paused, Done, Failed, Cancelled}
+}
 
 // Ended reports whether nothing follows.
 func (s State) Ended() bool { return s == Done || s == Failed || s == Cancelled }
@@ -77,6 +82,14 @@ type Job struct {
 	Paused    bool       `json:"paused,omitempty"`
 	Retries   int        `json:"retries,omitempty"` // how often members wanted its dead tasks tried again
 	Retried   int        `json:"retried,omitempty"` // how often the controller did that
+}
+
+// Shown is the state that people see.
+func (j *Job) Shown() State {
+	if j.Paused {
+		return Paused
+	}
+	return j.State
 }
 
 // over reports whether nothing follows in the job.

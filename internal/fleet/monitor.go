@@ -34,7 +34,7 @@ type JobStatus struct {
 	Job
 	Running, Waiting int           // tasks that a worker has, and that failed and are tried again later
 	Written          int64         // bytes, those that were written twice included
-	Idle             time.Duration // how long no worker has had a task of it; 0 if one has, or the job has ended
+	Idle             time.Duration // how long no worker has had a task of it; 0 if one has, or the job is paused or has ended
 }
 
 // WorkerStatus is a worker that has said lately that it is there.
@@ -245,7 +245,9 @@ func (m *Monitor) noteRecord(entry jetstream.KeyValueEntry) {
 	j.written += written
 	if m.live {
 		m.total.Written += written
-		m.countLocked(kind, r.Outcome)
+		if r.Reason != errPaused.Error() { // given back, it has not failed
+			m.countLocked(kind, r.Outcome)
+		}
 	}
 	switch {
 	case r.Outcome != Running && r.Outcome != Waiting:
@@ -336,7 +338,7 @@ func (m *Monitor) status(now time.Time) *Status {
 			continue
 		}
 		x := JobStatus{Job: j.Job, Running: of[id].running, Waiting: of[id].waiting, Written: j.written}
-		if x.Running == 0 && !j.State.Ended() {
+		if x.Running == 0 && !j.State.Ended() && !j.Paused {
 			x.Idle = max(now.Sub(later(j.Submitted, j.heard)), 0)
 		}
 		s.Jobs = append(s.Jobs, x)

@@ -75,6 +75,14 @@ func TestMonitor(t *testing.T) {
 	require.Equal(t, 1, look(30).Waiting)
 	require.Equal(t, 0, look(30).Running)
 	require.Equal(t, 9*time.Second, look(30).Idle, "since anything was heard")
+	job.Paused = true
+	m.noteJob(put(t, "j", after(30), job))
+	record(30, "j.1-1.0", Record{Outcome: Waiting, Attempt: 1, Reason: errPaused.Error()})
+	require.Zero(t, look(30).Idle, "nobody waits for a worker")
+	paused := look(30)
+	require.Equal(t, Paused, paused.Shown())
+	job.Paused = false
+	m.noteJob(put(t, "j", after(30), job))
 	record(31, "j.1-1.0", Record{Outcome: Running, Attempt: 2, Bytes: 40})
 	require.EqualValues(t, 200, look(31).Written, "the second attempt writes again")
 	record(32, "j.1-1.0", Record{Outcome: Dead, Attempt: 2, Bytes: 0, Reason: "why"})

@@ -26,7 +26,7 @@ func fleetExample() *Fleet {
 		},
 		Workers: []FleetWorker{{Name: "node1", Task: "j2.1-1.5", Since: 95_000, Written: 1e9}, {Name: "node2"}, {Name: "node3", Task: "j2.1-1.6", Since: 95_000}},
 		Dead:    []FleetDead{{Task: "j2.1-1.3", Worker: "node1", Attempt: 10, At: 99_000, Reason: "permission denied"}},
-		States:  []string{"new", "listing", "sending", "finishing", "done", "failed"}, TaskKinds: []string{"list", "shard", "finish"},
+		States:  []string{"new", "listing", "sending", "finishing", "paused", "done", "failed", "cancelled"}, TaskKinds: []string{"list", "shard", "finish"},
 		TaskEnds: map[string]map[string]int64{"shard": {"done": 4, "dead": 1}, "list": {"done": 2}}, JobEnds: map[string]int64{"done": 0, "failed": 1}, Retried: 12,
 	}
 }
@@ -43,11 +43,13 @@ func TestFleetMetrics(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{
 		`fxfer_fleet_ready 1`,
+		`fxfer_fleet_jobs{state="cancelled"} 0`,
 		`fxfer_fleet_jobs{state="done"} 0`,
 		`fxfer_fleet_jobs{state="failed"} 1`,
 		`fxfer_fleet_jobs{state="finishing"} 0`,
 		`fxfer_fleet_jobs{state="listing"} 0`,
 		`fxfer_fleet_jobs{state="new"} 1`,
+		`fxfer_fleet_jobs{state="paused"} 0`,
 		`fxfer_fleet_jobs{state="sending"} 1`,
 		`fxfer_fleet_jobs_ended_total{state="done"} 0`,
 		`fxfer_fleet_jobs_ended_total{state="failed"} 1`,

@@ -157,14 +157,6 @@ func newStatus() *cobra.Command {
 	return c
 }
 
-// stateOf says how far a job is.
-func stateOf(j *fleet.Job) string {
-	if j.Paused {
-		return "paused"
-	}
-	return string(j.State)
-}
-
 // show prints jobs, and their tasks.
 func show(c *cobra.Command, all []jobStatus, asJSON, tasks bool) {
 	out := c.OutOrStdout()
@@ -174,7 +166,7 @@ func show(c *cobra.Command, all []jobStatus, asJSON, tasks bool) {
 			term.JSON(out, s)
 			continue
 		}
-		rows = append(rows, []string{s.ID, stateOf(s.Job), fmt.Sprintf("%d/%d", s.Done, s.Shards), strconv.Itoa(s.Job.Dead),
+		rows = append(rows, []string{s.ID, string(s.Shown()), fmt.Sprintf("%d/%d", s.Done, s.Shards), strconv.Itoa(s.Job.Dead),
 			strconv.FormatInt(s.Files, 10), units.Bytes(s.Bytes), term.Name(s.Source), term.Name(s.URL)})
 	}
 	if asJSON {

@@ -73,7 +73,7 @@ func shown(s *fleet.Status) *web.Fleet {
 	}
 	for _, j := range s.Jobs {
 		x := web.FleetJob{
-			ID: j.ID, State: string(j.State), Over: j.State.Ended(), Source: j.Source, URL: j.URL, Submitted: web.Milli(j.Submitted), Files: j.Files, Bytes: j.Bytes,
+			ID: j.ID, State: string(j.Shown()), Over: j.State.Ended(), Source: j.Source, URL: j.URL, Submitted: web.Milli(j.Submitted), Files: j.Files, Bytes: j.Bytes,
 			Shards: j.Shards, Done: j.Done, Dead: j.Dead, Running: j.Running, Retrying: j.Waiting, Written: j.Written, Idle: j.Idle.Seconds(), Reason: j.Reason,
 		}
 		if j.Ended != nil {
