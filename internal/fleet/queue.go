@@ -126,14 +126,18 @@ func connect(q Queue, name string) (*nats.Conn, error) {
 const pingEvery = 3 * time.Second
 
 // connectPatiently is connect that waits for a queue that is away. It fails if the queue does not admit
-// this member, or is not the one that it expects.
+// this member, or is not the one that it expects. waiting is told why it waits, each time that this is
+// something else.
 func connectPatiently(ctx context.Context, q Queue, name string, waiting func(error)) (*nats.Conn, error) {
-	for {
+	for said := ""; ; {
 		conn, err := connect(q, name)
 		if err == nil || !away(err) {
 			return conn, err
 		}
-		waiting(err)
+		if err.Error() != said {
+			said = err.Error()
+			waiting(err)
+		}
 		if !pause(ctx, time.Second) {
 			return nil, context.Cause(ctx)
 		}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,11 +36,19 @@ type cluster struct {
 // natsServer builds the server of the module that fxfer has in itself.
 func natsServer(t *testing.T) string {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "nats-server")
-	out, err := exec.Command("go", "build", "-o", file, "github.com/nats-io/nats-server/v2").CombinedOutput()
-	require.NoError(t, err, "%s", out)
+	file, err := buildNATS()
+	require.NoError(t, err)
 	return file
 }
+
+var buildNATS = sync.OnceValues(func() (string, error) {
+	file := filepath.Join(filepath.Dir(program), "nats-server") // removed with it
+	out, err := exec.Command("go", "build", "-o", file, "github.com/nats-io/nats-server/v2").CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return file, err
+})
 
 // newCluster starts the servers of a site.
 func newCluster(s *site) *cluster {

@@ -46,7 +46,11 @@ const short = 3 * time.Second
 
 var program string
 
+// waiting is how many tests may run at the same time: they wait for leases and elections most of the time.
+const waiting = "6"
+
 func TestMain(m *testing.M) {
+	_ = flag.Set("test.parallel", waiting)
 	flag.Parse()
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "fxfer-fleet-")
