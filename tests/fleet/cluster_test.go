@@ -241,28 +241,35 @@ func (s *site) runs(id string) {
 	require.Fail(s.t, "the job does not run")
 }
 
-// TestOneServer has the queue in one NATS server, which admits by an NKey, and which keeps one copy of
-// each stream. Members wait for it, and it refuses those that have another key.
+// oneServer has the queue in one NATS server, which admits by an NKey. It returns what starts that server,
+// and the file with the key.
+func (s *site) oneServer() (start func(), key string) {
+	member, err := nkeys.CreateUser()
+	require.NoError(s.t, err)
+	public, err := member.PublicKey()
+	require.NoError(s.t, err)
+	seed, err := member.Seed()
+	require.NoError(s.t, err)
+	key = filepath.Join(s.dir, "member.nk")
+	require.NoError(s.t, os.WriteFile(key, seed, 0o600))
+	address := free(s.t)
+	config := filepath.Join(s.dir, "nats.conf")
+	require.NoError(s.t, os.WriteFile(config, fmt.Appendf(nil,
+		"listen: %q\njetstream { store_dir: %q }\nauthorization { users: [ { nkey: %s } ] }\n", address, filepath.Join(s.dir, "nats"), public), 0o600))
+	s.queue = &fleet.NATS{URLs: []string{"nats://" + address}, Credentials: key}
+	s.member = []string{"--nats", "nats://" + address, "--nats-credentials", key}
+	return func() { s.run(natsServer(s.t), "nats", "-c", config) }, key
+}
+
+// TestOneServer has the queue in one NATS server, which keeps one copy of each stream. Members wait for
+// it, and it refuses those that have another key.
 func TestOneServer(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	member, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	public, err := member.PublicKey()
-	require.NoError(t, err)
-	seed, err := member.Seed()
-	require.NoError(t, err)
-	file := filepath.Join(s.dir, "member.nk")
-	require.NoError(t, os.WriteFile(file, seed, 0o600))
-	address := free(t)
-	config := filepath.Join(s.dir, "nats.conf")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
-		"listen: %q\njetstream { store_dir: %q }\nauthorization { users: [ { nkey: %s } ] }\n", address, filepath.Join(s.dir, "nats"), public), 0o600))
-	s.queue = &fleet.NATS{URLs: []string{"nats://" + address}, Credentials: file}
-	s.member = []string{"--nats", "nats://" + address, "--nats-credentials", file}
+	start, key := s.oneServer()
 	s.work("member", "none")
 	s.workers[0].says("msg=waiting")
-	s.run(natsServer(t), "nats", "-c", config)
+	start()
 	s.control("fxfer: jobs in ", s.member...)
 	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "file"), []byte("mine"), 0o600))
 	j, dead := s.wait(s.submit(s.source()+"/", "/out", fleet.Options{}))
@@ -272,12 +279,42 @@ func TestOneServer(t *testing.T) {
 
 	other, err := nkeys.CreateUser()
 	require.NoError(t, err)
-	seed, err = other.Seed()
+	seed, err := other.Seed()
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(file, seed, 0o600))
+	require.NoError(t, os.WriteFile(key, seed, 0o600))
 	_, err = fleet.Connect(t.Context(), s.queue)
 	require.ErrorIs(t, err, nats.ErrAuthorization)
 	s.work("member", "none")
 	s.workers[1].says("fxfer: error: ")
 	<-s.workers[1].done
+}
+
+// TestTwoControllers has two controllers of one queue. One dies while a job is sent, and does not come
+// back; the other one brings it to its end, and another job, too.
+func TestTwoControllers(t *testing.T) {
+	t.Parallel()
+	s := newServer(t)
+	start, _ := s.oneServer()
+	start()
+	flags := append([]string{"--lease", short.String()}, s.member...)
+	s.control("fxfer: jobs in ", flags...)
+	first := s.controller
+	s.control("fxfer: jobs in ", flags...)
+	s.work("member", "20mbit")
+	s.work("member", "20mbit")
+	s.tree(random(t), 600)
+	out := filepath.Join(s.dir, "files", "out")
+	for range 2 {
+		id := s.submit(s.source()+"/", "/out", fleet.Options{Delete: true, ShardFiles: 20})
+		if first.alive() {
+			s.runs(id)
+			first.kill()
+		}
+		j, dead := s.wait(id)
+		require.Equal(t, fleet.Done, j.State, j.Reason)
+		require.Empty(t, dead)
+		require.Equal(t, j.Shards, j.Done)
+		agree(t, s.source(), out)
+	}
+	s.empty()
 }

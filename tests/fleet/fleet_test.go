@@ -399,7 +399,13 @@ func (s *site) js() jetstream.JetStream {
 		conn, err = nats.Connect("tls://"+q.Address, nats.Nkey(public, pair.Sign),
 			nats.Secure(&tls.Config{RootCAs: pool, ServerName: "fxfer-fleet", MinVersion: tls.VersionTLS13}))
 	case *fleet.NATS:
-		conn, err = nats.Connect(strings.Join(q.URLs, ","), nats.UserCredentials(q.Credentials), nats.RootCAs(q.CA), nats.ClientCert(q.Cert, q.Key))
+		opts := []nats.Option{nats.UserCredentials(q.Credentials), nats.RootCAs(q.CA), nats.ClientCert(q.Cert, q.Key)}
+		if q.CA == "" {
+			key, errKey := nats.NkeyOptionFromSeed(q.Credentials)
+			require.NoError(s.t, errKey)
+			opts = []nats.Option{key}
+		}
+		conn, err = nats.Connect(strings.Join(q.URLs, ","), opts...)
 	}
 	require.NoError(s.t, err)
 	s.t.Cleanup(conn.Close)
