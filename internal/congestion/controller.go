@@ -189,9 +189,9 @@ func (c *Controller) least(s Sample) time.Duration {
 	aim := min(max(c.model.base/20, leastAim), mostAim)
 	if c.priority == Low { // with bursts, too, it is less than that of sessions that go first
 		aim = aim/2 + min(c.others.bursts, aim*2/5)
-		if c.others.brim > 0 {
-			aim = min(aim, max(c.others.brim/brimPart, fullQueue))
-		}
+	}
+	if c.others.brim > 0 {
+		aim = min(aim, max(c.others.brim/brimPart, fullQueue))
 	}
 	return aim + c.packets(2, s.MSS)
 }

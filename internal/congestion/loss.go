@@ -87,7 +87,8 @@ func gentleStreams(rate float64, rtt time.Duration, mss int, loss float64) int {
 // was delivered then, if nobody else is there. It tells whether others are.
 func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	m := &c.model
-	if queued := m.queue > m.usual+fullQueue; !queued {
+	// A loss shows a round trip later, when the queue may be short again.
+	if max(m.queue, m.before(s.At-trip).RTT-m.base) < m.usual+fullQueue {
 		c.loss.calm.add(s, c.prior)
 		return false
 	}
@@ -99,9 +100,9 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	}
 	held := s.At < c.loss.ceilUntil && c.rate <= c.loss.ceil
 	c.loss.event = s.At
+	// With its usual aim, it would fill a queue as short as that.
+	c.brims(s, trip)
 	if c.priority == Low {
-		// With its usual aim, it would fill a queue as short as that.
-		c.others.brim = max(c.others.brim, m.longest(s.At-2*trip))
 		if m.delivered < takenShare*c.known {
 			c.share(s)
 			return true
@@ -151,6 +152,10 @@ func (c *Controller) heed(s Sample) bool {
 		c.loss.hold = min(max(2*c.loss.hold, firstHold), longHold)
 		c.line = max(m.steady, c.line/2)
 		c.bound(belowLoss*m.steady, s.At+c.loss.hold)
+	case c.others.brim > 0 && m.usual > c.aim(s): // others lose as much: a queue of our own would be gone
+		c.loss.looks = 0
+		c.share(s)
+		return true
 	default:
 		c.loss.looks = 0
 		c.loss.random, c.rate = m.losses, c.loss.before

@@ -6,6 +6,8 @@ import (
 )
 
 const (
+	// cubicKeeps is the part of its window that cubic keeps after a loss (RFC 9438).
+	cubicKeeps = 0.7
 	// quickShare is the part of the most that was delivered beside others, with less of which a free
 	// stream looks for its part again.
 	quickShare = 0.3
@@ -71,7 +73,7 @@ const (
 	// yields, and after a queue.
 	lowRise    = 0.12
 	cruiseRise = 0.2
-	// brimPart is the part of a full queue, as a divisor, that a session of low priority holds at most.
+	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
 	// cutMemory is for how long a session of low priority suspects others after a long queue.
 	cutMemory = 3 * time.Second
@@ -85,7 +87,7 @@ type others struct {
 	first  time.Duration // least RTT that the handshakes and the first packets saw
 	yields time.Duration // when it yielded last
 	bursts time.Duration // mean queue that a session of low priority takes for the bursts of others
-	brim   time.Duration // length of the queue when it was full, for a session of low priority; 0 is unknown
+	brim   time.Duration // length of the queue when it was full; 0 is unknown
 	clear  time.Duration // when the queue was short last, while the session yields
 	stay   time.Duration // how long it shares at the least
 	most   float64       // bound of free streams, bytes/s
@@ -193,6 +195,12 @@ func (c *Controller) compete(s Sample) {
 	if m.standing > c.aim(s) {
 		c.calm = s.At
 	}
+	if m.lost > 0 {
+		c.brims(s, lag)
+	}
+	if m.losses > 2*c.loss.random+someLoss { // more than is lost at any rate: it follows ours
+		c.loss.random, c.loss.lossy = 0, false
+	}
 	c.seek(s)
 	switch {
 	case c.alone(s, lag):
@@ -230,13 +238,29 @@ func (c *Controller) pauses() time.Duration {
 }
 
 // alone tells whether the others are gone: the queue is short, and not because of a test. A session with
-// a small part of the line tests so often that it would never know: its long queue must be gone for longer.
-// Siblings make room in a test together, where a queue of others would stay.
+// a small part of the line tests so often that it would never know: its long queue must be gone for longer,
+// and so must a shallow one, which others leave empty at times. Siblings make room in a test together, where
+// a queue of others would stay.
 func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	calm := s.At - c.calm
-	return calm > max(4*lag, leastAlone) && c.stayed(s) > c.others.stay ||
-		calm > max(8*lag, leastStay/2) && c.others.poor ||
-		calm > max(4*lag, leastAlone) && c.others.test > 0 && c.siblings.crowd(s.At)
+	switch {
+	case c.others.test > 0 && c.siblings.crowd(s.At):
+		return calm > max(4*lag, leastAlone)
+	case c.shallow():
+		return calm > leastStay
+	}
+	return calm > max(4*lag, leastAlone) && c.stayed(s) > c.others.stay || calm > max(8*lag, leastStay/2) && c.others.poor
+}
+
+// shallow tells whether even a full queue is so short that a flow which gives up three tenths of its
+// window, as cubic does after a loss, leaves it empty for seconds.
+func (c *Controller) shallow() bool {
+	return c.others.brim > 0 && c.others.brim.Seconds() < (1/cubicKeeps-1)*c.model.base.Seconds()
+}
+
+// brims notes how long the queue was that has lost something.
+func (c *Controller) brims(s Sample, trip time.Duration) {
+	c.others.brim = max(c.others.brim, c.model.longest(s.At-2*trip))
 }
 
 // stayed is how long the session has shared the line since the last test.
@@ -296,7 +320,7 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 	case s.At < o.quick && o.poor:
 		o.most *= 1 + seekRise*trips
 	case s.At < o.quick: // as much as it had
-	case m.standing < m.base/4: // there is room, and gentle streams take it slowly
+	case m.standing < m.base/4 && !c.shallow(): // there is room, and gentle streams take it slowly
 		o.most *= 1 + roomRise*trips
 	default:
 		o.most *= 1 + joinRise*dt

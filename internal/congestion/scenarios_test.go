@@ -334,11 +334,14 @@ func scenarios() []scenario {
 			add("low-cubic-comes"+name, p, flows(low, comes), 70, 12, keeps(0.9),
 				yields(10*time.Second, 2), full(50*time.Second, 10))
 			all[len(all)-1].to = 50 * time.Second
+			add("beside-8-cubic"+name, p, append(flows(later), times(8, cubic)...), long, 20,
+				keeps(0.6), share(0.05))
+			strong := high
+			strong.From = 10 * time.Second
+			add("high-beside-cubic"+name, p, flows(strong, cubic), long, 20, share(0.7), keeps(0.1))
 			if queue != 1 {
 				continue
 			}
-			add("beside-8-cubic"+name, p, append(flows(later), times(8, cubic)...), long, 20,
-				keeps(0.6), share(0.05))
 			leave := simulate.Flow{Kind: simulate.Cubic, To: 25 * time.Second}
 			add("8-cubic-leave"+name, p, append(flows(later), times(8, leave)...), 45, 26, full(25*time.Second, 10))
 			bbr := simulate.Flow{Kind: simulate.BBR}
@@ -346,9 +349,6 @@ func scenarios() []scenario {
 			add("cubic-comes"+name, p, flows(small, comes), 70, 20, keeps(0.4),
 				full(50*time.Second, 10))
 			all[len(all)-1].to = 50 * time.Second
-			strong := high
-			strong.From = 10 * time.Second
-			add("high-beside-cubic"+name, p, flows(strong, cubic), long, 20, share(0.7), keeps(0.1))
 			strong.Count = 16
 			add("high-16-beside-cubic"+name, p, flows(strong, cubic), long, 20, share(0.7), keeps(0.1))
 		}
@@ -385,6 +385,20 @@ func scenarios() []scenario {
 			name := fmt.Sprintf("-pauses-%v-%.0fM-%dms", where, l.rate, l.rtt.Milliseconds())
 			add("beside-cubic"+name, line(l.rate, l.rtt, 1), flows(after, cubic), 40, 20, keeps(0.4))
 			add("low-beside-cubic"+name, line(l.rate, l.rtt, 1), flows(yielding, cubic), 40, 12, keeps(0.9))
+		}
+	}
+
+	// The buffers of many hosts allow a flow less than a long path takes.
+	bounded := simulate.Flow{Kind: simulate.Cubic, Window: 2_800_000}
+	for _, l := range lines[3:] {
+		for _, queue := range []float64{0.25, 1, 4} {
+			name := fmt.Sprintf("-bounded-%.0fM-%dms-q%v", l.rate, l.rtt.Milliseconds(), queue)
+			p := line(l.rate, l.rtt, queue)
+			yielding, strong := low, high
+			yielding.From, strong.From = later.From, later.From
+			add("beside"+name, p, flows(later, bounded), 40, 20, share(0.3), keeps(0.4))
+			add("low-beside"+name, p, flows(yielding, bounded), 40, 20, share(0.2), keeps(0.9))
+			add("high-beside"+name, p, flows(strong, bounded), 40, 20, share(0.5), keeps(0.1))
 		}
 	}
 
