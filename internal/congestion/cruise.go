@@ -120,6 +120,10 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	}
 	correct := 2 * (trip + standingTime)
 	age := s.At - c.full
+	if age == 0 {
+		c.doubts.jump = 0
+	}
+	c.doubts.jump = max(c.doubts.jump, s.RTT-m.before(s.At-2*trip).RTT)
 	switch {
 	case !c.queued(s): // the windows of streams hold it, not the line
 	case age > m.steadyWindow():

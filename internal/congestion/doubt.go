@@ -25,6 +25,7 @@ type doubts struct {
 	ended time.Duration // end of the last one
 	dip   time.Duration // least queue in doubt
 	top   time.Duration // largest queue in doubt
+	jump  time.Duration // by how much the queue grew at most at once, since it is too long
 	best  float64       // largest line, bytes/s
 	part  float64       // what the line carried of ours when less was sent, bytes/s
 	empty time.Duration // when the queue was gone in doubt; 0 is not yet
@@ -84,12 +85,13 @@ func falls(in time.Duration) time.Duration {
 	return time.Duration(falling * (1 - leastShare) * float64(in))
 }
 
-// longer tells, at the end of a doubt, whether the way has become longer: the RTT did not change
-// although clearly less was sent, and the session still has most of what it ever had. Others would
-// have let the queue grow, or it would have become shorter.
+// longer tells, at the end of a doubt, whether the way has become longer: the RTT grew at once, and did not
+// change although clearly less was sent, and the session still has most of what it ever had. Others would
+// have let the queue grow step by step, or it would have become shorter. Beside a small part of the line
+// that takes longer than a doubt.
 func (c *Controller) longer() bool {
-	m := &c.model
-	return c.doubts.top-c.doubts.dip < max(leastAim, m.jitter()) && c.doubts.part > c.doubts.best/2 && m.lost < mostLoss
+	m, d := &c.model, &c.doubts
+	return d.jump > d.dip*3/4 && d.top-d.dip < max(leastAim, m.jitter()) && d.part > d.best/2 && m.lost < mostLoss
 }
 
 // taken tells, at the end of a doubt, whether others took a part of the line: less is delivered than

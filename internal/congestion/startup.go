@@ -165,7 +165,7 @@ func (c *Controller) drain(s Sample) {
 		c.start(s)
 	case excess <= 0 && c.stays(s) && age < 2*(c.model.base+c.opening.top)+c.lag(s): // the RTT may follow yet
 	case excess <= 0 && c.stays(s):
-		c.full, c.had = s.At, c.line
+		c.full, c.had, c.doubts.jump = s.At, c.line, 0
 		c.enter(Doubt, s.At)
 		c.doubt(s)
 	case excess <= 0 || age > 4*s.RTT+leastWindow:
