@@ -186,7 +186,7 @@ func (c *Controller) aim(s Sample) time.Duration {
 
 // least is the aim on a path without jitter.
 func (c *Controller) least(s Sample) time.Duration {
-	aim := min(max(c.model.base/20, leastAim), mostAim)
+	aim := c.usualAim()
 	if c.priority == Low { // with bursts, too, it is less than that of sessions that go first
 		aim = aim/2 + min(c.others.bursts, aim*2/5)
 	}
@@ -195,6 +195,9 @@ func (c *Controller) least(s Sample) time.Duration {
 	}
 	return aim + c.packets(2, s.MSS)
 }
+
+// usualAim is the queue that a session holds beside nobody.
+func (c *Controller) usualAim() time.Duration { return min(max(c.model.base/20, leastAim), mostAim) }
 
 // dense tells whether a stream sends its next packet before the peer's kernel acknowledges one alone.
 // Otherwise the RTT holds that delay, and shows no queue.

@@ -100,6 +100,7 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	if known := afterDrain * c.line; c.rate < known {
 		c.rate = min(known, c.rate*c.rises(dt))
 	} else {
+		c.others.back = false
 		c.rate *= 1 + max(c.growth, packet)*part
 	}
 	// No more is tried than makes a queue of twice the aim before it is seen, unless there was none

@@ -33,3 +33,21 @@ func TestLowKeepsOff(t *testing.T) {
 		require.Greater(t, beside/others(simulate.Run(s), 12*time.Second, s.For), c.keeps, c.what)
 	}
 }
+
+// TestLowComesBack: a cubic flow that has lost something leaves a short queue empty for seconds. A session of
+// low priority then takes the rest of the line, but fills that queue again and again no more.
+func TestLowComesBack(t *testing.T) {
+	t.Parallel()
+	from, to := 12*time.Second, 50*time.Second
+	s := simulate.Scenario{
+		Path: line(300, 80*ms, 0.25), For: 65 * time.Second, Seed: 1,
+		Flows: flows(simulate.Flow{Kind: simulate.Session, Count: 4, Priority: congestion.Low},
+			simulate.Flow{Kind: simulate.Cubic, From: 10 * time.Second, To: to}),
+	}
+	r := simulate.Run(s)
+	back := r.Since(0, 0.9, to, time.Second)
+	require.Positive(t, back)
+	require.Less(t, back, 10*time.Second)
+	s.Flows[0] = simulate.Flow{Kind: simulate.UDP, From: s.For}
+	require.Greater(t, others(r, from, to)/others(simulate.Run(s), from, to), 0.65)
+}

@@ -44,10 +44,8 @@ const (
 	// floorShare is the part of the line that a session takes while it yields: enough to see the
 	// queue.
 	floorShare = 0.01
-	// A session that yields takes more once the queue has been short for firstPause, and doubles
-	// the pause up to longPause if it then grows again.
-	firstPause = 2 * time.Second
-	longPause  = 3 * time.Second
+	// yieldPause is how long the queue must be short before a session that yields takes more.
+	yieldPause = 2 * time.Second
 	// filledFor is for how long the queue must be too long at the least to be that of others.
 	filledFor = 300 * time.Millisecond
 	// rise is the growth per round trip of a session that takes again what the line carries.
@@ -69,10 +67,11 @@ const (
 	joinRise = 0.05
 	roomRise = 0.1
 	highRise = 0.2
-	// lowRise and cruiseRise are those of a session of low priority, in 100 ms at the most: while it
-	// yields, and after a queue.
-	lowRise    = 0.12
-	cruiseRise = 0.2
+	// lowRise is that of a session of low priority, in 100 ms at the most: while it yields, and after a
+	// queue. Until it has the whole line again, it takes no more than makes a queue of riseOver times the
+	// usual aim before it is seen: more than the aim, or it would never show.
+	lowRise  = 0.2
+	riseOver = 1.75
 	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
 	// cutMemory is for how long a session of low priority suspects others after a long queue.
@@ -82,12 +81,11 @@ const (
 // others is how the session shares the line with others, or yields to them.
 type others struct {
 	ours   float64       // largest line since a session of low priority yielded
-	pause  time.Duration // how long the queue must be short before a session that yields takes more
 	cut    time.Duration // when a session of low priority saw a long queue; 0 is not
 	first  time.Duration // least RTT that the handshakes and the first packets saw
-	yields time.Duration // when it yielded last
 	bursts time.Duration // mean queue that a session of low priority takes for the bursts of others
 	brim   time.Duration // length of the queue when it was full; 0 is unknown
+	back   bool          // a session of low priority has not had the whole line since it yielded
 	clear  time.Duration // when the queue was short last, while the session yields
 	stay   time.Duration // how long it shares at the least
 	most   float64       // bound of free streams, bytes/s
@@ -362,11 +360,7 @@ func (c *Controller) occupied(s Sample) bool {
 
 // give leaves the line to others.
 func (c *Controller) give(s Sample) {
-	c.others.pause = min(max(2*c.others.pause, firstPause), longPause)
-	if s.At-c.others.yields > 4*longPause {
-		c.others.pause = firstPause
-	}
-	c.others.yields, c.others.ours, c.others.cut = s.At, 0, 0
+	c.others.ours, c.others.cut, c.others.back = 0, 0, true
 	c.line = max(c.line, c.had) // others have the rest of it
 	c.enter(Yield, s.At)
 	c.rate = c.floor()
@@ -382,12 +376,9 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 	case c.priority != Low:
 		c.share(s)
 	case c.filled(s):
-		if c.rate > 2*c.floor() {
-			c.others.pause = min(2*c.others.pause, longPause)
-		}
-		c.calm, c.others.yields = s.At, s.At
+		c.calm = s.At
 		c.rate = c.floor()
-	case s.At-c.calm < max(c.others.pause, 4*s.RTT):
+	case s.At-c.calm < max(yieldPause, 4*s.RTT):
 	case c.rate > c.line/4:
 		c.full = 0
 		c.bursty(s) // with less of an aim, the session would yield again
@@ -433,19 +424,24 @@ func (c *Controller) bursty(s Sample) bool {
 // shortQueue is the mean queue that bursts of others make at most on a line that is not full.
 func (c *Controller) shortQueue() time.Duration { return min(c.model.base/12, 2*mostAim) }
 
-// rises is by how much a session takes more of a line that it knows. One of low priority does so
-// slowly, to see in time that others are there.
+// rises is by how much a session takes more of a line that it knows. One of low priority does so slowly:
+// others may have come since, and lose something if it fills their queue.
 func (c *Controller) rises(dt time.Duration) float64 {
-	step, per := rise, c.last.RTT
-	if c.priority == Low {
-		step, per = lowRise, max(per, standingTime)
-		aim := c.floorAim(c.last)
-		if c.state == Cruise {
-			step, aim = cruiseRise, c.aim(c.last)
-		}
-		if c.model.queue > aim {
-			return 1
-		}
+	if c.priority != Low {
+		return 1 + rise*min(1, dt.Seconds()/c.last.RTT.Seconds())
 	}
-	return 1 + step*min(1, dt.Seconds()/per.Seconds())
+	aim := c.floorAim(c.last)
+	if c.state == Cruise {
+		aim = c.aim(c.last)
+	}
+	if c.model.queue > aim {
+		return 1
+	}
+	step := lowRise * min(1, dt.Seconds()/max(c.last.RTT, standingTime).Seconds())
+	if !c.others.back {
+		return 1 + step
+	}
+	seen := (c.lag(c.last) + standingTime).Seconds()
+	most := riseOver * c.usualAim().Seconds() / seen * c.line / c.rate // in that time
+	return 1 + min(step, most*dt.Seconds()/seen)
 }
