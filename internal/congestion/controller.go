@@ -151,7 +151,7 @@ func (c *Controller) decision() Decision {
 // queue makes loss, too: only what is lost at any rate is a reason to be quick.
 func (c *Controller) gentle() bool {
 	if c.state == Compete {
-		return c.loss.random == 0 && c.last.At >= c.others.quick
+		return c.last.At >= c.others.quick
 	}
 	if c.state == Yield { // BBR would send single segments, and the peer wait with their acknowledgement
 		return true
@@ -218,7 +218,7 @@ func (c *Controller) remember(s Sample, dt time.Duration) {
 // packets is the time that n packets take on the line.
 func (c *Controller) packets(n, mss int) time.Duration {
 	rate := max(c.line, c.model.delivered)
-	if c.model.losses > mostLoss { // our part of the line may have become small
+	if recent := c.others.left > 0 && c.last.At-c.others.left < longHold; recent || c.model.losses > mostLoss { // our part of the line may have become small
 		rate = max(rate, c.known)
 	}
 	if rate <= 0 {

@@ -35,6 +35,12 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.share(s) // the queue was full: alone, the session would have lost nothing
 		return
 	}
+	if !c.hidden(s) {
+		c.others.shown = s
+	} else if seen := &c.others.shown; s.At-seen.At > max(restTrips*c.lag(s), leastRest) && s.Lost-seen.Lost > int64(tellingLosses*s.MSS) {
+		c.share(s)
+		return
+	}
 	if m.standing > aim {
 		c.low, c.proved = 0, true
 		c.brake(s, aim, trip)

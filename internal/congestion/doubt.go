@@ -94,6 +94,13 @@ func (c *Controller) longer() bool {
 	return d.jump > d.dip*3/4 && d.top-d.dip < max(leastAim, m.jitter()) && d.part > d.best/2 && m.lost < mostLoss
 }
 
+// hidden tells whether the base holds a queue of others: the line carries clearly less of ours than it
+// did, and no RTT of late came near the least one that the kernel ever saw. The queue of others then
+// goes up and down above the base, and looks as if it was our own.
+func (c *Controller) hidden(s Sample) bool {
+	return c.priority != Low && s.Least > 0 && c.line < takenDoubt*c.doubts.best && c.model.base-s.Least > c.least(s)
+}
+
 // taken tells, at the end of a doubt, whether others took a part of the line: less is delivered than
 // before, and even the shortest RTT of the doubt is far above the least one that the kernel ever saw.
 // The base then contains a queue of theirs.

@@ -7,6 +7,38 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// TestHidden: a base far above the least RTT holds a queue of others if the line carries less of ours.
+func TestHidden(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		what string
+		set  func(*Controller, *Sample)
+		want bool
+	}{
+		{"it does", func(*Controller, *Sample) {}, true},
+		{"the base is the least", func(_ *Controller, s *Sample) { s.Least = 23 * ms }, false},
+		{"the least is unknown", func(_ *Controller, s *Sample) { s.Least = 0 }, false},
+		{"the line carries what it did", func(c *Controller, _ *Sample) { c.line = 4e6 }, false},
+		{"low priority knows in another way", func(c *Controller, _ *Sample) { c.priority = Low }, false},
+	} {
+		x, s := New(), Sample{Least: 18 * ms, MSS: 1448}
+		x.line, x.doubts.best, x.model.base = 3e6, 4e6, 24*ms
+		c.set(x, &s)
+		require.Equal(t, c.want, x.hidden(s), c.what)
+	}
+}
+
+// TestPackets: a session that others have pushed aside does not take the line for as slow as its part.
+func TestPackets(t *testing.T) {
+	c := New()
+	c.line, c.known, c.last.At = 1e5, 1e6, time.Minute
+	require.Equal(t, 20*time.Millisecond, c.packets(2, 1000))
+	c.others.left = 50 * time.Second
+	require.Equal(t, 2*time.Millisecond, c.packets(2, 1000))
+	c.last.At += time.Hour
+	require.Equal(t, 20*time.Millisecond, c.packets(2, 1000))
+}
+
 // TestLonger: a way becomes longer at once. A queue of others that grows step by step is none, even if it
 // does not change while a session with a small part of the line sends less.
 func TestLonger(t *testing.T) {

@@ -82,6 +82,7 @@ const (
 type others struct {
 	ours   float64       // largest line since a session of low priority yielded
 	cut    time.Duration // when a session of low priority saw a long queue; 0 is not
+	shown  Sample        // the last one with no queue of theirs in the base
 	first  time.Duration // least RTT that the handshakes and the first packets saw
 	bursts time.Duration // mean queue that a session of low priority takes for the bursts of others
 	brim   time.Duration // length of the queue when it was full; 0 is unknown
@@ -113,6 +114,7 @@ func (c *Controller) share(s Sample) {
 		c.others.flows = freeStreams
 	}
 	c.enter(Compete, s.At)
+	c.known = max(c.known, c.line)
 	c.others.peak, c.others.quick, c.others.stay = math.Inf(1), 0, leastStay
 	c.others.most = max(c.line, goalShare*c.doubts.best)
 	c.others.poor, c.others.ref, c.others.low = poor, s, c.model.steady
