@@ -44,6 +44,7 @@ type losses struct {
 	looks     time.Duration // since when less is sent to see what it does; 0 is not
 	before    float64       // rate before that, bytes/s
 	seen      float64       // share lost before that
+	passed    float64       // rate delivered then, bytes/s
 	random    float64       // share that is lost at any rate
 	ceil      float64       // rate beyond which loss begins, bytes/s
 	ceilUntil time.Duration // until when the session stays below it
@@ -145,13 +146,14 @@ func (c *Controller) heed(s Sample) bool {
 	switch {
 	case c.loss.looks == 0 && m.losses > c.loss.random*1.5+mostLoss:
 		c.loss.looks, c.loss.before, c.loss.seen = s.At, c.rate, m.losses
-		c.rate = min(c.rate, belowFull*m.steady)
+		c.loss.passed = min(m.steady, m.delivered) // a policer lets more through at first
+		c.rate = min(c.rate, belowFull*c.loss.passed)
 	case c.loss.looks == 0 || s.At-c.loss.looks < look:
 	case m.losses < c.loss.seen/2: // it was the rate
 		c.loss.looks = 0
 		c.loss.hold = min(max(2*c.loss.hold, firstHold), longHold)
-		c.line = max(m.steady, c.line/2)
-		c.bound(belowLoss*m.steady, s.At+c.loss.hold)
+		c.line = max(c.loss.passed, c.line/2)
+		c.bound(belowLoss*c.loss.passed, s.At+c.loss.hold)
 	case c.others.brim > 0 && m.usual > c.aim(s): // others lose as much: a queue of our own would be gone
 		c.loss.looks = 0
 		c.share(s)
@@ -161,6 +163,14 @@ func (c *Controller) heed(s Sample) bool {
 		c.loss.random, c.rate = m.losses, c.loss.before
 	}
 	return c.loss.looks > 0
+}
+
+// byChance tells whether free streams lose about what is lost at any rate. More follows what they send,
+// and with far less it was something else.
+func (c *Controller) byChance(s Sample) bool {
+	m := &c.model
+	chance := c.loss.random * m.steady * m.steadyWindow().Seconds() // lost by then, bytes
+	return m.losses <= 2*c.loss.random+someLoss && (m.losses >= c.loss.random/2 || chance < float64(tellingLosses*s.MSS))
 }
 
 // tally is the loss of the last tallyTime, with older loss counting less and less.

@@ -198,7 +198,7 @@ func (c *Controller) compete(s Sample) {
 	if m.lost > 0 {
 		c.brims(s, lag)
 	}
-	if m.losses > 2*c.loss.random+someLoss { // more than is lost at any rate: it follows ours
+	if c.loss.random > 0 && !c.byChance(s) {
 		c.loss.random, c.loss.lossy = 0, false
 	}
 	c.seek(s)
