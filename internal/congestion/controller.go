@@ -181,8 +181,16 @@ func (c *Controller) aim(s Sample) time.Duration {
 	if c.priority == Low || c.state == Compete || restless {
 		jitter /= 3
 	}
+	if c.stuck(s) {
+		jitter += delayedAck
+	}
 	return c.least(s) + jitter
 }
+
+// stuck tells whether a session, say after hosts that had no time for it, sends so little of what the
+// line carried of late that its RTT holds the delay with which the peer acknowledges. That looks like a
+// queue for which less should be sent, and would do so the more, the less is sent.
+func (c *Controller) stuck(s Sample) bool { return !c.dense(s) && c.line < poorShare*c.known }
 
 // least is the aim on a path without jitter.
 func (c *Controller) least(s Sample) time.Duration {

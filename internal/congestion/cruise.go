@@ -41,6 +41,11 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.share(s)
 		return
 	}
+	if c.stuck(s) && m.standing <= aim && m.losses == 0 && s.Backlog > 0 {
+		c.line = max(m.most(), c.line)
+		c.rate = min(2*c.line, c.rate*(1+rise*min(1, dt.Seconds()/max(s.RTT, standingTime).Seconds())))
+		return
+	}
 	if m.standing > aim {
 		c.low, c.proved = 0, true
 		c.brake(s, aim, trip)
