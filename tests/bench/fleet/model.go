@@ -2,7 +2,8 @@ package main
 
 import "math"
 
-// What the fleet does by default (internal/fleet/list.go and controller.go).
+// What the fleet does by default (internal/fleet/list.go and controller.go). Files are not cut into
+// ranges here.
 const (
 	shardBytes   = 32e9
 	shardFiles   = 20_000

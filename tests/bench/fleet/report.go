@@ -29,7 +29,6 @@ type tree struct {
 var trees = []tree{
 	{"10⁹ files of 100 MB, 100 PB", 1e9, 100e15},
 	{"10⁹ files of 10 kB, 10 TB", 1e9, 10e12},
-	{"10⁶ files of 100 GB, 100 PB", 1e6, 100e15},
 }
 
 // of returns the model of a fleet that sends a tree.
@@ -167,6 +166,7 @@ func (m *measurement) comparison(b *strings.Builder) {
 		"share processors that are taken anyway. It knows nothing of:\n\n"+
 		"- file systems that are slower than memory, or that slow each other down;\n"+
 		"- the time of lines and syncs between messages, beyond what the queue took here;\n"+
+		"- files that are larger than a shard, which a fleet cuts into ranges;\n"+
 		"- workers that die, are slow, or have files of very different sizes: all shards are alike;\n"+
 		"- whether one server uses %d processors as well as it uses two. Nothing here shows that;\n"+
 		"- the server's limit of sessions for one key, 32 unless its configuration says otherwise.\n", best, worst, processorsOfServer)
@@ -192,7 +192,7 @@ func (m *measurement) forecast(b *strings.Builder) (charts map[string]string) {
 	b.WriteString("\n\"The line\" is which part of the shared line is used, on average over the pass. \"Waits for\" is\n" +
 		"what would shorten the pass the most if it were twice as fast.\n\n")
 	charts = map[string]string{}
-	for i, t := range trees[:2] {
+	for i, t := range trees {
 		var curves []curve
 		for _, p := range passes {
 			c := curve{name: p.name}
@@ -217,7 +217,7 @@ func (m *measurement) limits(b *strings.Builder) {
 	seen := map[resource]bool{}
 	var order []resource
 	for _, slow := range []bool{false, true} {
-		for _, t := range trees[:2] {
+		for _, t := range trees {
 			for _, p := range passes {
 				if slow && p.changed > 0 {
 					continue
@@ -254,7 +254,7 @@ func (m *measurement) limits(b *strings.Builder) {
 func (m *measurement) held(b *strings.Builder) {
 	b.WriteString("\n## What the controller holds\n\n")
 	rows := [][]string{{"tree", "shards", "memory", "lists on its disk", "the controller removes the lists in"}}
-	for _, t := range []tree{{"10⁶ files of 100 MB, 100 TB", 1e6, 100e12}, trees[1], trees[2], trees[0], {"10¹⁰ files of 100 MB, 1 EB", 1e10, 1e18}} {
+	for _, t := range []tree{{"10⁶ files of 100 MB, 100 TB", 1e6, 100e12}, trees[1], trees[0], {"10¹⁰ files of 100 MB, 1 EB", 1e10, 1e18}} {
 		f := m.of(t, 1000, 0)
 		f.List, f.Add, f.AddAlone, f.AddPath = 0, 0, 0, 0 // only what is held is asked
 		r := f.simulate()
