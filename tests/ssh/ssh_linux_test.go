@@ -259,6 +259,9 @@ func TestSSH(t *testing.T) {
 	require.Contains(t, out, "unchanged  2 files")
 	f.fxfer(0, "get", ports, "far:in/new/tree", "out/")
 	f.same(tree, f.dir+"/near/out/tree")
+	out, _ = f.fxfer(0, "get", "--json", "--transport", "quic", "far:in/new/tree", "quic/")
+	require.Contains(t, out, `"transport":"quic"`)
+	f.same(tree, f.dir+"/near/quic/tree")
 	f.fxfer(0, "get", "ssh://far"+f.home+"/in/new/tree/sub/", "far:in/new/tree/b*", "both")
 	f.same(tree+"/big", f.dir+"/near/both/big")
 	require.FileExists(t, f.dir+"/near/both/$(touch x); 'a b'.txt")
@@ -299,7 +302,7 @@ func TestSSH(t *testing.T) {
 	busy, err := net.Listen("tcp", ":"+strconv.Itoa(port))
 	require.NoError(t, err)
 	defer busy.Close()
-	_, errs = f.fxfer(1, "ls", ports, "far:")
+	_, errs = f.fxfer(5, "ls", ports, "far:")
 	require.Contains(t, errs, "is free")
 	f.clean(0, "in", "notes.txt", "series")
 

@@ -231,7 +231,8 @@ func listenWithin(opt fxfer.ServerOptions, ports ssh.Ports) (server *fxfer.Serve
 			return server, err
 		}
 	}
-	return nil, fmt.Errorf("no port of %d-%d is free", ports.First, ports.Last)
+	// A server that was cut off from its client has its port for up to two minutes.
+	return nil, &fxfer.Error{Kind: fxfer.KindUnreachable, Err: fmt.Errorf("no port of %d-%d is free", ports.First, ports.Last)}
 }
 
 // oncePlace is a folder with all that a client asked for.

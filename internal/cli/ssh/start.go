@@ -206,6 +206,8 @@ func kindOf(name string) fxfer.Kind {
 		return fxfer.KindUsage
 	case "not_found":
 		return fxfer.KindNotFound
+	case "unreachable":
+		return fxfer.KindUnreachable
 	}
 	return fxfer.KindOther
 }
