@@ -109,9 +109,9 @@ func TestUnknownLine(t *testing.T) {
 	require.Contains(t, w.says("no share of the line"), "the controller knows no line of this name")
 }
 
-// TestTwoControllers has two controllers of one queue in a NATS server. If the one dies that gives out shares
+// TestLineOfTwoControllers has two controllers of one queue in a NATS server. If the one dies that gives out shares
 // of the line, the other one does.
-func TestTwoControllers(t *testing.T) {
+func TestLineOfTwoControllers(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
 	address := free(t)
