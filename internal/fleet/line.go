@@ -139,8 +139,8 @@ func (l *ledger) ask(now time.Time, a *LineAsk) int64 {
 	}
 	free := max(0, l.line.Rate-others)
 	has, rate := min(max(0, a.Has), free), min(shares(l.line.Rate, wants)[0], free)
-	if now.Before(l.began.Add(shareLease)) { // others may have what seems free
-		rate = min(rate, has)
+	if a.Busy && now.Before(l.began.Add(shareLease)) { // others may have what seems free
+		rate = has
 	}
 	if rate == 0 && has == 0 && !a.Busy {
 		delete(l.given, a.Worker)

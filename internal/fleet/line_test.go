@@ -234,10 +234,11 @@ func TestDeadShare(t *testing.T) {
 	require.EqualValues(t, 700, ask(11, "b", 700))
 	require.EqualValues(t, 0, ask(11.5, "c", 0), "somebody else may have the rest")
 	require.EqualValues(t, 300, ask(12, "a", 700), "together it is no more than the line has")
-	require.EqualValues(t, 333, ask(13, "b", 700))
-	require.EqualValues(t, 333, ask(13.1, "b", 333))
+	require.EqualValues(t, 700, ask(13, "b", 700), "who has something keeps it")
 	require.EqualValues(t, 0, ask(14, "c", 0))
-	require.EqualValues(t, 333, ask(15.1, "c", 0))
+	require.EqualValues(t, 333, ask(15.1, "b", 700))
+	require.EqualValues(t, 333, ask(15.2, "b", 333))
+	require.EqualValues(t, 333, ask(15.3, "c", 0))
 }
 
 // TestIdleShare: a worker without a task leaves its share to others at once.
