@@ -218,7 +218,13 @@ func (m *Monitor) noteJob(entry jetstream.KeyValueEntry) {
 
 // noteRecord takes the record of a task.
 func (m *Monitor) noteRecord(entry jetstream.KeyValueEntry) {
-	if entry == nil || entry.Operation() != jetstream.KeyValuePut {
+	if entry == nil {
+		return
+	}
+	if entry.Operation() != jetstream.KeyValuePut { // the job is tried again
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.open, entry.Key())
 		return
 	}
 	id, _, _, kind := split(entry.Key())

@@ -89,6 +89,8 @@ func TestMonitor(t *testing.T) {
 	m.noteDead(put(t, "j.1-1.0", after(32), DeadTask{Version: Version, Task: Task{Job: "j", Kind: Send, List: "1-1"}, At: after(32), Reason: "why"}))
 	record(33, "j.finish", Record{Outcome: Running, Attempt: 1})
 	require.Equal(t, 1, look(33).Running)
+	m.noteRecord(value{key: "j.finish", at: after(33), op: jetstream.KeyValueDelete})
+	require.Zero(t, look(33).Running, "it is tried again")
 	job.State = Failed
 	m.noteJob(put(t, "j", after(34), job))
 	record(35, "j.finish", Record{Outcome: Running, Attempt: 1}) // late
