@@ -409,9 +409,27 @@ func (c *Controller) settle(ctx context.Context, j *Job) error {
 // quiet reports whether no worker can be left that does not know that the job is over.
 func (c *Controller) quiet(j *Job) bool { return j.Ended == nil || time.Since(*j.Ended) > 3*c.Lease }
 
+// removedAtOnce is how many lists are removed before other jobs have their turn. Each takes some 13 ms,
+// and a large job has tens of thousands.
+const removedAtOnce = 1000
+
+// portionOf returns the names of lists of a job that are to be removed now, and whether there are more.
+func portionOf(lists []*jetstream.ObjectInfo, job string) (now []string, more bool) {
+	for _, l := range lists {
+		if !strings.HasPrefix(l.Name, job+".") {
+			continue
+		}
+		if len(now) == removedAtOnce {
+			return now, true
+		}
+		now = append(now, l.Name)
+	}
+	return now, false
+}
+
 // clear removes what an ended job has left behind: tasks, lists, and at last the records. The job's own
-// record and its dead tasks stay. Until the last time, the controller comes back to it: a worker that
-// lists may have published more meanwhile.
+// record and its dead tasks stay. The controller comes back to it until all is removed, and until the last
+// time: a worker that lists may have published more meanwhile.
 func (c *Controller) clear(ctx context.Context, id string, last bool) error {
 	if _, queued := c.queues[id]; c.known[id] == nil && !queued {
 		return nil
@@ -423,12 +441,17 @@ func (c *Controller) clear(ctx context.Context, id string, last bool) error {
 	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
 		return err
 	}
-	for _, l := range lists {
-		if strings.HasPrefix(l.Name, id+".") {
-			if err := c.lists.Delete(ctx, l.Name); err != nil {
-				return err
-			}
+	now, more := portionOf(lists, id)
+	for _, name := range now {
+		if err := c.lists.Delete(ctx, name); err != nil {
+			return err
 		}
+	}
+	if more {
+		if c.known[id] == nil {
+			c.known[id] = new(tally)
+		}
+		return nil
 	}
 	records, err := c.js.Stream(ctx, "KV_"+recordBucket)
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -465,4 +466,22 @@ func TestUnheard(t *testing.T) {
 		require.Equal(t, c.keys, keys, name)
 	}
 	require.Len(t, unheard(Job{State: Sending, Shards: 1 << 60}, new(tally)), 1000)
+}
+
+// The lists of a large job are removed in portions, and those of other jobs stay.
+func TestPortionOf(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lists, now int
+		more       bool
+	}{{0, 0, false}, {removedAtOnce, removedAtOnce, false}, {removedAtOnce + 1, removedAtOnce, true}} {
+		all := []*jetstream.ObjectInfo{{ObjectMeta: jetstream.ObjectMeta{Name: "other.l.0"}}}
+		for i := range c.lists {
+			all = append(all, &jetstream.ObjectInfo{ObjectMeta: jetstream.ObjectMeta{Name: fmt.Sprintf("job.l.%d", i)}})
+		}
+		now, more := portionOf(all, "job")
+		require.Len(t, now, c.now)
+		require.NotContains(t, now, "other.l.0")
+		require.Equal(t, c.more, more)
+	}
 }

@@ -253,7 +253,7 @@ func (m *measurement) limits(b *strings.Builder) {
 // held has what the controller keeps.
 func (m *measurement) held(b *strings.Builder) {
 	b.WriteString("\n## What the controller holds\n\n")
-	rows := [][]string{{"tree", "shards", "memory", "lists on its disk", "the controller removes the lists in"}}
+	rows := [][]string{{"tree", "shards", "memory", "lists on its disk", "removing the lists takes it"}}
 	for _, t := range []tree{{"10⁶ files of 100 MB, 100 TB", 1e6, 100e12}, trees[1], trees[0], {"10¹⁰ files of 100 MB, 1 EB", 1e10, 1e18}} {
 		f := m.of(t, 1000, 0)
 		f.List, f.Add, f.AddAlone, f.AddPath = 0, 0, 0, 0 // only what is held is asked
@@ -265,9 +265,8 @@ func (m *measurement) held(b *strings.Builder) {
 		"way, those of JetStream included. A job that has ended takes %.0f bytes. From 50,000 shards on,\n"+
 		"shards become twice as large with each 50,000, so the memory grows with the logarithm of the tree's\n"+
 		"size. The lists have one path of each file, of %d bytes here. They are the one thing that grows with\n"+
-		"the number of files. When a job has ended, the controller removes them one after the other, and does\n"+
-		"nothing for other jobs meanwhile. **If that takes more than a minute, it ends with an error**: here\n"+
-		"that is a job with %s shards.\n", units.Bytes(int64(m.Times.MemoryBase)), m.Times.MemoryPerShard, m.Times.MemoryPerJob, pathBytes, count(60/m.Times.Clear))
+		"the number of files. When a job has ended, the controller removes them one after the other. It removes\n"+
+		"1,000 for each lease, and looks after other jobs in between.\n", units.Bytes(int64(m.Times.MemoryBase)), m.Times.MemoryPerShard, m.Times.MemoryPerJob, pathBytes)
 }
 
 // table writes a table of Markdown.
