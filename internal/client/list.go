@@ -27,7 +27,7 @@ type Entry struct {
 // List returns the contents of a folder in a share, or one file, or the shares if u names none. With
 // an error it returns what it knows of them.
 func (c *Client) List(ctx context.Context, u session.URL) ([]Entry, error) {
-	l := listing{hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}, incomplete: c.noticeUnnamed, most: maxListing}
+	l := listing{hello: wire.Hello{Intent: wire.List, Share: u.Share, Paths: []string{u.Path}}, incomplete: c.noticeUnnamed}
 	err := l.run(ctx, c, u)
 	return l.entries, describe(ctx, err, serverOf(u))
 }
@@ -56,7 +56,7 @@ const (
 type listing struct {
 	hello      wire.Hello
 	incomplete func(*wire.Warning) // is called for what an entry lacks; nil for nobody
-	most       int                 // bounds held
+	most       int                 // bounds held; 0 is maxListing
 
 	entries []Entry
 	held    int // bytes, about
@@ -94,7 +94,7 @@ func (l *listing) add(m *wire.Entries) error {
 		l.held += listedEntry + len(m.Entries[i].Path) + len(m.Entries[i].Link)
 		l.entries = append(l.entries, listed(&m.Entries[i]))
 	}
-	if l.held > l.most {
+	if l.held > cmp.Or(l.most, maxListing) {
 		return wire.Errorf(wire.CodeProtocol, "the listing does not end")
 	}
 	return nil

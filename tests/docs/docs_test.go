@@ -227,6 +227,8 @@ var elsewhere = []struct{ command, why string }{
 	{"go run ./cmd/fxfer demo", "half a minute: .ci/run cli does it"},
 	{"go test ./...", "this is a part of it"},
 	{"go test ./tests/", "the same test command runs these"},
+	{"go test ./internal/backup", "the same"},
+	{"fxfer fleet start --web", "stays; tests/fleet starts controllers"},
 	{"go install github.com/fxfer/fxfer/cmd/fxfer@latest", "of what is published"},
 	{"sudo systemctl", "asks for systemd, which tests/activation_linux_test.go plays"},
 	{"systemctl reload", "the same"},
