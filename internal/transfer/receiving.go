@@ -17,8 +17,8 @@ type receiving struct {
 	entry wire.Entry
 	meta  disk.Meta    // what the target gets; Path is that in the target's tree
 	held  int          // bytes of names and attributes
-	early bool         // part of a file that still grows, which is kept without a name
 	span  blockset.Run // the blocks of a range; zero for a whole file
+	early bool         // part of a file that still grows, which is kept without a name
 
 	// Set by the comparer before the entry is resolved.
 	lacks  bool // the target has nothing of this kind there
@@ -26,9 +26,9 @@ type receiving struct {
 	reused bool // linked or copied from the previous snapshot
 
 	// Guarded by table.mu.
+	opened bool         // has files of table.files
 	folder *folder      // waits for the entry
 	links  []*receiving // hard links that wait for the entry
-	opened bool         // has files of table.files
 
 	claimed claimed // of the quota; guarded by usage.mu
 
@@ -38,6 +38,7 @@ type receiving struct {
 	hashed   bool       // the target's digest was sent, and the sender compares
 	checking bool       // blocks of an earlier run are being read
 	digested bool       // the sender has sent the digest of the whole file
+	rejected uint8      // blocks whose digest was wrong; no more than rejectMax and those under way
 	digest   [32]byte   // that digest
 	part     partialFile
 	delta    *deltaReceive // nil without an old version
@@ -49,7 +50,6 @@ type receiving struct {
 	empty    blockset.Set // blocks without data
 	short    int64        // the block of a stream that is not full, or -1
 	shortLen int
-	rejected int // blocks whose digest was wrong
 }
 
 // inFlight is a block that streams read and write. Two may carry the same block, when a dead stream
