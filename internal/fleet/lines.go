@@ -160,7 +160,11 @@ func (o *owner) renew(ctx context.Context) {
 		}
 	case err == nil && string(entry.Value()) == o.name:
 		if _, err = kv.Update(ctx, ownerKey, entry.Value(), entry.Revision()); err == nil {
-			o.is.Store(&ownership{o.is.Load().since, now})
+			since := now
+			if is := o.is.Load(); is != nil { // or the answer to Create got lost
+				since = is.since
+			}
+			o.is.Store(&ownership{since, now})
 		}
 	}
 }
