@@ -71,12 +71,14 @@ func newCluster(s *site) *cluster {
 		clients, routes = append(clients, free(t)), append(routes, free(t))
 	}
 	for i := range 3 {
-		config := fmt.Sprintf("server_name: n%d\nlisten: %q\n", i, clients[i]) +
+		way := newLine(t, clients[i])
+		s.lines[fmt.Sprint("line to NATS server ", i)] = way
+		config := fmt.Sprintf("server_name: n%d\nlisten: %q\nclient_advertise: %q\n", i, clients[i], way.address()) +
 			fmt.Sprintf("jetstream { store_dir: %q, sync_interval: always }\n", filepath.Join(dir, fmt.Sprint("store", i))) +
 			fmt.Sprintf("cluster { name: c, listen: %q, routes: [ \"nats://%s\" ] }\n", routes[i], strings.Join(routes, `", "nats://`)) +
 			fmt.Sprintf("tls { cert_file: %q, key_file: %q, ca_file: %q, verify: true }\n", serverCert, serverKey, caFile) + accounts
 		c.nodes = append(c.nodes, s.run(program, "nats", "-c", file(fmt.Sprintf("n%d.conf", i), []byte(config))))
-		c.queue.URLs = append(c.queue.URLs, "tls://"+clients[i])
+		c.queue.URLs = append(c.queue.URLs, "tls://"+way.address())
 	}
 	s.queue = c.queue
 	s.member = []string{"--nats-credentials", c.queue.Credentials, "--nats-ca", caFile, "--nats-cert", clientCert, "--nats-key", clientKey}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,7 +33,10 @@ type fault struct {
 
 // killed is the fault that a process dies, and comes back.
 func killed(name string, p *process, longest time.Duration) *fault {
-	return &fault{name: "kill " + name, kill: true, longest: longest, begin: p.kill, end: p.start}
+	return &fault{name: "kill " + name, kill: true, longest: longest, end: p.start, begin: func() {
+		require.True(p.t, p.alive(), "it has ended by itself: %s", p.output())
+		p.kill()
+	}}
 }
 
 // stalled is the fault that a process stands still.
@@ -63,24 +67,29 @@ func (s *site) faults() (all []*fault) {
 
 // fullDisk is the fault that the disk of a worker's own folder is full.
 func (s *site) fullDisk() *fault {
-	ballast := filepath.Join(s.full, "ballast")
-	return &fault{name: "full disk", longest: 5 * time.Second, begin: func() {
-		f, err := os.Create(ballast)
-		require.NoError(s.t, err)
-		_, err = io.Copy(f, zeros{})
-		require.ErrorIs(s.t, err, syscall.ENOSPC)
-		require.NoError(s.t, f.Close())
-	}, end: func() { require.NoError(s.t, os.Remove(ballast)) }}
+	return &fault{name: "full disk", longest: 5 * time.Second, begin: s.fill, end: func() { require.NoError(s.t, os.Remove(s.ballast())) }}
 }
 
-// smallDisk gives the next worker a folder of its own, on a disk that can be filled.
-func (s *site) smallDisk() (home string) {
+func (s *site) ballast() string { return filepath.Join(s.full, "ballast") }
+
+// fill fills the small disk.
+func (s *site) fill() {
+	f, err := os.Create(s.ballast())
+	require.NoError(s.t, err)
+	_, err = io.Copy(f, zeros{})
+	require.ErrorIs(s.t, err, syscall.ENOSPC)
+	require.NoError(s.t, f.Close())
+}
+
+// smallDisk makes a folder for the next worker, on a disk of its own that can be filled.
+func (s *site) smallDisk(size string) (home string) {
 	require.Empty(s.t, s.full)
 	s.full = filepath.Join(s.dir, "full")
-	require.NoError(s.t, os.MkdirAll(s.full, 0o700))
-	require.NoError(s.t, syscall.Mount("tmpfs", s.full, "tmpfs", 0, "size=512k"))
+	require.NoError(s.t, os.Mkdir(s.full, 0o700))
+	require.NoError(s.t, syscall.Mount("tmpfs", s.full, "tmpfs", 0, "mode=700,size="+size))
 	s.t.Cleanup(func() { require.NoError(s.t, syscall.Unmount(s.full, syscall.MNT_DETACH)) })
-	require.NoError(s.t, os.CopyFS(s.full, os.DirFS(filepath.Join(s.dir, "member"))))
+	out, err := exec.Command("cp", "-a", filepath.Join(s.dir, "member")+"/.", s.full).CombinedOutput() // others must not read the key
+	require.NoError(s.t, err, "%s", out)
 	return "full"
 }
 
@@ -148,7 +157,7 @@ func TestKills(t *testing.T) {
 		s.member[1] = queue.address()
 		home := "member"
 		if i == 0 {
-			home = s.smallDisk()
+			home = s.smallDisk("512k")
 		}
 		s.work(home, "20mbit")
 	}
@@ -167,7 +176,7 @@ func TestClusterKills(t *testing.T) {
 	c := newCluster(s)
 	s.url = s.throughLine()
 	s.control("fxfer: jobs in ", append([]string{"--lease", "10s"}, s.member...)...)
-	s.work(s.smallDisk(), "20mbit")
+	s.work(s.smallDisk("512k"), "20mbit")
 	for range 3 {
 		s.work("member", "20mbit")
 	}
@@ -182,7 +191,7 @@ func TestClusterKills(t *testing.T) {
 func (s *site) throughLine() string {
 	direct := strings.TrimSuffix(strings.TrimPrefix(s.url, "fxfer://"), "/files")
 	x := newLine(s.t, direct)
-	s.lines = map[string]*line{"line to server": x}
+	s.lines["line to server"] = x
 	s.enroll(strings.Replace(s.token, direct, x.address(), 1))
 	return "fxfer://" + x.address() + "/files"
 }
@@ -196,6 +205,9 @@ func (s *site) endure(rng *rand.Rand, all []*fault, whole func()) {
 	require.NoError(s.t, os.MkdirAll(filepath.Join(out, "extra"), 0o755))
 	require.NoError(s.t, os.WriteFile(filepath.Join(out, "extra", "goes"), nil, 0o600))
 	slices.SortFunc(all, func(a, b *fault) int { return strings.Compare(a.name, b.name) }) // lines come from a map
+	for _, w := range s.workers {
+		w.says("msg=working ")
+	}
 	x := &trouble{rng: rng, all: all, active: make(map[*fault]time.Time), count: make(map[string]int)}
 	defer x.settle()
 	jobs, shards := 0, 0
@@ -224,6 +236,9 @@ func (s *site) endure(rng *rand.Rand, all []*fault, whole func()) {
 		s.change(rng, jobs)
 	}
 	s.t.Logf("%d jobs, %d shards, %d kills: %v", jobs, shards, x.kills, x.count)
+	for _, w := range s.workers {
+		require.Contains(s.t, w.output(), "msg=ended ", "it took no part")
+	}
 	s.empty()
 }
 
