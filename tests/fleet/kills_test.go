@@ -51,8 +51,8 @@ func stalled(name string, p *process, longest time.Duration) *fault {
 func (s *site) faults() (all []*fault) {
 	all = append(all, killed("server", s.server, 2*time.Second), stalled("server", s.server, 6*time.Second),
 		killed("controller", s.controller, 2*time.Second), stalled("controller", s.controller, 6*time.Second))
-	for _, w := range s.workers { // these don't stall: their lease is short, and TestFrozen has one that stalls
-		all = append(all, killed("worker", w, 2*time.Second))
+	for i, w := range s.workers { // these don't stall: their lease is short, and TestFrozen has one that stalls
+		all = append(all, killed(fmt.Sprint("worker ", i), w, 2*time.Second))
 	}
 	for name, x := range s.lines {
 		all = append(all,
@@ -134,7 +134,6 @@ func (x *trouble) settle() {
 }
 
 // sameThing reports whether two faults are about the same process or line: "kill server", "stall server".
-// Several workers may be dead at once.
 func sameThing(a, b string) bool {
 	_, of, _ := strings.Cut(a, " ")
 	_, and, _ := strings.Cut(b, " ")
