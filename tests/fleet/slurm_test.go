@@ -120,7 +120,9 @@ func TestSlurmArray(t *testing.T) {
 	sent := map[int]int64{}
 	for i := range 8 {
 		sent[i] = reported(t, filepath.Join(jobs, fmt.Sprintf("slurm-%d_%d.out", array, i)))
-		require.Equal(t, i == 3, sent[i] == 0, "shard %d", i)
+		if i != 3 { // it may have sent some before it ended
+			require.Positive(t, sent[i], "shard %d", i)
+		}
 	}
 	t.Logf("files sent by shards: %v; by the last job: %d", sent, reported(t, filepath.Join(jobs, fmt.Sprintf("slurm-%d.out", last))))
 }
