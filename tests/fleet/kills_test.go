@@ -160,7 +160,7 @@ func TestKills(t *testing.T) {
 		}
 		s.work(home, "20mbit")
 	}
-	s.endure(rng, s.faults(), func() {})
+	s.endure(rng, s.faults(), *kills, func() {})
 }
 
 // TestClusterKills has the queue in three NATS servers, and kills these, too. Two of three may be dead at
@@ -183,7 +183,7 @@ func TestClusterKills(t *testing.T) {
 	for i, n := range c.nodes {
 		all = append(all, killed(fmt.Sprint("NATS server ", i), n, 6*time.Second))
 	}
-	s.endure(rng, all, c.whole)
+	s.endure(rng, all, *kills/2, c.whole) // each takes some time to be well again
 }
 
 // throughLine returns the URL of the share through a line that can be cut.
@@ -198,7 +198,7 @@ func (s *site) throughLine() string {
 // endure sends a changing tree by one job after the other while faults come and go, until there were
 // enough kills. Each job ends, no task is given up, and the target is as one command would have left it.
 // whole waits until the queue is well again.
-func (s *site) endure(rng *rand.Rand, all []*fault, whole func()) {
+func (s *site) endure(rng *rand.Rand, all []*fault, kills int, whole func()) {
 	s.tree(rng, *files)
 	out := filepath.Join(s.dir, "files", "out")
 	require.NoError(s.t, os.MkdirAll(filepath.Join(out, "extra"), 0o755))
@@ -210,11 +210,11 @@ func (s *site) endure(rng *rand.Rand, all []*fault, whole func()) {
 	x := &trouble{rng: rng, all: all, active: make(map[*fault]time.Time), count: make(map[string]int)}
 	defer x.settle()
 	jobs, shards := 0, 0
-	for jobs < 2 || x.kills < *kills {
+	for jobs < 2 || x.kills < kills {
 		whole()
 		began := time.Now()
 		id := s.submit(s.source()+"/", "/out", fleet.Options{Delete: true, ShardFiles: 50, ShardBytes: 8 << 20})
-		for x.kills < *kills {
+		for x.kills < kills {
 			time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond)
 			if j, _ := s.look(id); j != nil && j.State.Ended() {
 				break
