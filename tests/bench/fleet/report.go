@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/fleet"
 	"github.com/fxfer/fxfer/internal/units"
 )
 
@@ -253,12 +254,14 @@ func (m *measurement) limits(b *strings.Builder) {
 // held has what the controller keeps.
 func (m *measurement) held(b *strings.Builder) {
 	b.WriteString("\n## What the controller holds\n\n")
-	rows := [][]string{{"tree", "shards", "memory", "lists on its disk", "removing the lists takes it"}}
+	most := 0.0 // shards
+	rows := [][]string{{"tree", "shards", "memory", "lists on its disk", "work of removing the lists"}}
 	for _, t := range []tree{{"10⁶ files of 100 MB, 100 TB", 1e6, 100e12}, trees[1], trees[0], {"10¹⁰ files of 100 MB, 1 EB", 1e10, 1e18}} {
 		f := m.of(t, 1000, 0)
 		f.List, f.Add, f.AddAlone, f.AddPath = 0, 0, 0, 0 // only what is held is asked
 		r := f.simulate()
 		rows = append(rows, []string{t.name, units.Grouped(int64(r.shards)), units.Bytes(int64(r.memory)), units.Bytes(int64(r.lists)), long(r.clear)})
+		most = max(most, float64(r.shards))
 	}
 	table(b, rows)
 	fmt.Fprintf(b, "\nMemory is that of the process: %s without jobs, and **%.0f bytes for each shard** of the jobs under\n"+
@@ -266,7 +269,8 @@ func (m *measurement) held(b *strings.Builder) {
 		"shards become twice as large with each 50,000, so the memory grows with the logarithm of the tree's\n"+
 		"size. The lists have one path of each file, of %d bytes here. They are the one thing that grows with\n"+
 		"the number of files. When a job has ended, the controller removes them one after the other. It removes\n"+
-		"1,000 for each lease, and looks after other jobs in between.\n", units.Bytes(int64(m.Times.MemoryBase)), m.Times.MemoryPerShard, m.Times.MemoryPerJob, pathBytes)
+		"1,000 for each lease, and looks after other jobs in between: with a lease of 30 s, those of the largest\n"+
+		"tree are gone after %s.\n", units.Bytes(int64(m.Times.MemoryBase)), m.Times.MemoryPerShard, m.Times.MemoryPerJob, pathBytes, long(most/1000*fleet.DefaultLease.Seconds()))
 }
 
 // table writes a table of Markdown.
