@@ -193,10 +193,23 @@ type Upload struct {
 	meta    disk.Meta
 }
 
-// Create begins a file at p, in place of the one that is there.
+// Create begins a file at p, in place of the one that is there. While somebody else writes this file
+// it waits a few seconds: the end of a connection that broke may not have been seen yet.
 //
-// Errors also match disk.ErrBusy while somebody else writes this file.
+// Errors also match disk.ErrBusy if somebody still writes this file.
 func (t *Tree) Create(p string, c Creation) (*Upload, error) {
+	u, err := t.create(p, c)
+	for until := time.Now().Add(busyFor); errors.Is(err, disk.ErrBusy) && time.Now().Before(until) && t.ctx.Err() == nil; {
+		select {
+		case <-t.ctx.Done():
+		case <-time.After(busyEvery):
+			u, err = t.create(p, c)
+		}
+	}
+	return u, err
+}
+
+func (t *Tree) create(p string, c Creation) (*Upload, error) {
 	s, rel, err := t.inShare(p)
 	if err == nil {
 		err = s.may(access.Write, rel)

@@ -25,6 +25,11 @@ const (
 	maxOpen = 64
 	// maxLists bounds the folders that one connection reads at a time. Each takes up to 2 MiB.
 	maxLists = 8
+
+	// busyFor is how long an upload waits for a file that somebody writes, and busyEvery how long
+	// between two attempts.
+	busyFor   = 3 * time.Second
+	busyEvery = 50 * time.Millisecond
 )
 
 var (
