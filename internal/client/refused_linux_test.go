@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"sync"
 	"testing"
 	"time"
 
@@ -43,23 +44,24 @@ func refuser(t *testing.T, over session.Transport, code wire.Code) session.URL {
 	require.NoError(t, err)
 	l, err := transport.Listen("127.0.0.1:0", transport.Config{Identity: key, Protocol: session.ProtocolOf(over)})
 	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	var serving sync.WaitGroup
+	serving.Go(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
 				return
 			}
-			if conn.Handshake(t.Context()) == nil {
-				_, _ = wire.NewReader(conn, wire.MaxFirstMessage).Next()
-				_, _ = conn.Write(wire.Append(nil, &wire.Refuse{Code: code, Text: "no"}))
-				_ = conn.CloseWrite()
-			}
-			_ = conn.Close()
+			serving.Go(func() { // one that says nothing holds up nobody
+				if conn.Handshake(t.Context()) == nil {
+					_, _ = wire.NewReader(conn, wire.MaxFirstMessage).Next()
+					_, _ = conn.Write(wire.Append(nil, &wire.Refuse{Code: code, Text: "no"}))
+					_ = conn.CloseWrite()
+				}
+				_ = conn.Close()
+			})
 		}
-	}()
-	t.Cleanup(func() { _ = l.Close(); <-done })
+	})
+	t.Cleanup(func() { _ = l.Close(); serving.Wait() })
 	u, err := session.ParseURL("fxfer://" + l.Addr().String() + "/data")
 	require.NoError(t, err)
 	return u
