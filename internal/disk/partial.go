@@ -58,6 +58,7 @@ type Partial struct {
 	least     int64 // bytes that the source of an early one has by now
 	opt       TargetOptions
 	inMemory  bool           // file system without a medium
+	direct    *directWriter  // nil if all writes go through the page cache
 	before    moment         // all data that this Partial writes is written after it
 	log       *checkpointLog // nil without checkpoint
 	earlier   *earlierRun    // nil for a new file
@@ -440,6 +441,9 @@ func (p *Partial) reserve() error {
 		return &NoSpaceError{Need: need, Free: volume.free}
 	}
 	p.preallocates, p.claimed = volume.preallocates, info.Size()
+	if p.preallocates && p.size >= directFrom {
+		p.direct = openDirect(p.folder, p.partialName(), p.file)
+	}
 	return nil
 }
 
@@ -462,6 +466,9 @@ func (p *Partial) claimSpace(off, n int64) error {
 		return &NoSpaceError{Need: to - from, Free: 0}
 	}
 	p.claimed = to
+	if p.direct != nil { // only one write at a time can make a file longer
+		return p.file.Truncate(to)
+	}
 	return nil
 }
 
@@ -513,16 +520,27 @@ func (p *Partial) WriteAt(b []byte, off int64) (int, error) {
 	if off < 0 || off+length < off || p.size >= 0 && off+length > p.size {
 		return 0, at("write", p.path, fmt.Errorf("%d bytes at %d are outside the target of %d bytes", length, off, p.size))
 	}
-	p.writing.Lock()
-	n, err := 0, p.claimSpace(off, length)
-	if err == nil {
-		n, err = p.file.WriteAt(b, off)
-	}
-	p.writing.Unlock()
+	n, err := p.write(b, off)
 	if p.tracked() && n > 0 {
 		p.account(off, int64(n))
 	}
 	return n, at("write", p.path, err)
+}
+
+// write writes b, which lies in the target.
+func (p *Partial) write(b []byte, off int64) (int, error) {
+	p.writing.Lock()
+	err := p.claimSpace(off, int64(len(b)))
+	p.writing.Unlock()
+	if err != nil {
+		return 0, err
+	}
+	if p.direct != nil && p.direct.write(b, off) {
+		return len(b), nil
+	}
+	p.writing.Lock()
+	defer p.writing.Unlock()
+	return p.file.WriteAt(b, off)
 }
 
 // CopyFrom copies n bytes from offset from of source to offset off. The files share the data where
@@ -1012,6 +1030,10 @@ func (p *Partial) endLocked() {
 	if p.stop != nil {
 		close(p.stop)
 		<-p.stopped
+	}
+	if p.direct != nil {
+		p.direct.file.Close()
+		p.direct = nil
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 
 const openNonblock = unix.O_NONBLOCK
 
+// directFlag is the flag for writes past the page cache.
+const directFlag = unix.O_DIRECT
+
 // withFD runs f on the descriptor of file, and repeats it while it is interrupted.
 func withFD(file *os.File, f func(fd int) error) error {
 	conn, err := file.SyscallConn()

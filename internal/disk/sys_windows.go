@@ -12,6 +12,9 @@ import (
 
 const openNonblock = 0
 
+// directFlag is the flag for writes past the page cache. There is none here, and no space is claimed.
+const directFlag = 0
+
 // withHandle runs f on the handle of file.
 func withHandle(file *os.File, f func(windows.Handle) error) error {
 	conn, err := file.SyscallConn()
