@@ -61,11 +61,7 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 		call.Selection = fxfer.Selection{Rules: j.Filters, MaxSize: j.MaxSize, OneFileSystem: j.OneFileSystem}
 		call.Target.Delete = j.Mode == Mirror
 	}
-	o := fxfer.Options{Notice: t.Notice}
-	if j.Pulls() { // the server keeps the rate
-		o.RateLimit = t.Limit.Rate()
-	}
-	opt, err := c.options(j, o)
+	opt, err := c.options(j, fxfer.Options{Notice: t.Notice})
 	if err != nil {
 		return nil, err
 	}

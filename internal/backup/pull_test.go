@@ -2,12 +2,14 @@ package backup
 
 import (
 	"context"
+	cryptorand "crypto/rand"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -185,4 +187,28 @@ func TestPullRefusals(t *testing.T) {
 	all, err := client.LocalSnapshots(filepath.Join(vault, "s"))
 	require.NoError(t, err)
 	require.Len(t, all, 2)
+}
+
+// The timetable changes the rate at which the server of a running pull sends.
+func TestPullTimetable(t *testing.T) {
+	t.Parallel()
+	home, vault := t.TempDir(), t.TempDir()
+	dir, u := readable(t, home)
+	data := make([]byte, 8<<20)
+	_, _ = cryptorand.Read(data)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "big"), data, 0o600))
+	config, err := parseConfig("jobs", fmt.Appendf(nil, "time-zone: UTC\njobs: [{name: a, retries: 0, rate: '00:00-12:00 8kbit, otherwise unlimited', source: '%s', destination: %s/a}]", u.String(), vault))
+	require.NoError(t, err)
+	clock := &setClock{}
+	clock.set(moment(t, "2026-11-20T11:59:58Z").Sub(clock.Now()))
+	var before atomic.Int64
+	r := &Runner{Store: testStore(t), Courier: &Client{Home: home}, Clock: clock, Log: quiet(), Watch: func(_ string, p fxfer.Progress) {
+		before.CompareAndSwap(0, max(1, p.BytesDone))
+	}}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	record, err := r.Run(ctx, config.Jobs[0], clock.Now(), true)
+	require.NoError(t, err, "in hours, perhaps")
+	require.Equal(t, Good, record.Outcome, record.Error)
+	require.Less(t, before.Load(), int64(len(data)), "the rate held nothing back")
 }

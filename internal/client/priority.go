@@ -98,22 +98,27 @@ func (s *transferSession) watchDeadline(p *session.Progress) {
 // where blocks are compressed.
 func (s *transferSession) ahead() int64 { return s.measured.Carried(s.intent.sends()) - s.written() }
 
-// preferEvery bounds how late the server hears of another wish.
-const preferEvery = 250 * time.Millisecond
+// wishEvery bounds how late the server hears of another wish.
+const wishEvery = 250 * time.Millisecond
 
-// tellPriority tells the server when the client wants another priority, until ctx is done.
-func (s *transferSession) tellPriority(ctx context.Context) {
-	tick := time.NewTicker(preferEvery)
+// tellWishes tells the server when the client wants another priority, or to get files at another
+// rate, until ctx is done.
+func (s *transferSession) tellWishes(ctx context.Context) {
+	tick := time.NewTicker(wishEvery)
 	defer tick.Stop()
-	for told := s.hello.Priority; ; {
+	for priority, rate := s.hello.Priority, s.hello.RateLimit; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			if wish := s.priority.wish(); wish != told {
-				told = wish
-				s.engine.Send(&wire.Prefer{Priority: wish})
-			}
+		}
+		if wish := s.priority.wish(); wish != priority {
+			priority = wish
+			s.engine.Send(&wire.Prefer{Priority: wish})
+		}
+		if wish := s.throttle.Rate(); wish != rate && !s.intent.sends() {
+			rate = wish
+			s.engine.Send(&wire.Limit{RateLimit: wish})
 		}
 	}
 }

@@ -50,7 +50,7 @@ type job struct {
 
 	snapshot string // name of the snapshot to make, "" for none
 
-	throttle *Throttle // of what this host sends
+	throttle *Throttle // of what this host sends, or asks a server to send
 	priority *priority
 	tracker  *session.Tracker
 	manifest *manifest // nil for none
@@ -75,7 +75,7 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 	if hello.Intent != wire.Store { // it is no concern of the server
 		hello.Snapshot = ""
 	}
-	hello.Target, hello.RateLimit = call.Target.wire(), c.opt.RateLimit
+	hello.Target = call.Target.wire()
 	if call.Target.Snapshot != "" {
 		hello.Target.Delete = true // what an interrupted session left
 	}
@@ -178,7 +178,8 @@ func (j *job) renew(ctx context.Context) error {
 // session prepares the next session.
 func (j *job) session() *transferSession {
 	s := newTransferSession(j)
-	s.hello.Fresh, s.hello.Replaces, s.hello.Priority = j.fresh, j.last, j.priority.wish()
+	s.hello.Fresh, s.hello.Replaces = j.fresh, j.last
+	s.hello.Priority, s.hello.RateLimit = j.priority.wish(), j.throttle.Rate()
 	j.fresh = false
 	return s
 }

@@ -226,7 +226,7 @@ func (s *transferSession) work(ctx context.Context) error {
 	watch, stop := context.WithCancel(ctx)
 	var tasks sync.WaitGroup
 	tasks.Go(func() { s.showProgress(watch) })
-	tasks.Go(func() { s.tellPriority(watch) })
+	tasks.Go(func() { s.tellWishes(watch) })
 	tasks.Go(func() { s.measured.Run(watch, s.engine.Send) })
 	tasks.Go(func() { s.widen(watch) })
 	tasks.Go(func() {

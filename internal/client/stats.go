@@ -98,7 +98,7 @@ func (a *sessionStats) append(cells ...diagnose.Cell) {
 	}
 }
 
-// asked is what the user asked of a transfer, for its diagnosis. limit bounds what this host sends.
+// asked is what the user asked of a transfer, for its diagnosis. limit bounds it.
 func (o *Options) asked(call *Transfer, limit *Throttle, sends bool) *diagnose.Asked {
 	a := &diagnose.Asked{
 		Here: diagnose.Sender, Streams: o.Streams, MaxStreams: o.MaxStreams, SockBuf: int64(o.SockBuf),

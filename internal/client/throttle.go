@@ -5,7 +5,8 @@ import (
 )
 
 // Throttle is a rate limit that can be changed while transfers run. Transfers with the same
-// Throttle share its rate. The zero Throttle is no limit. It is safe for concurrent use.
+// Throttle share its rate in what this host sends. The zero Throttle is no limit. It is safe for
+// concurrent use.
 type Throttle struct {
 	pacer pace.Pacer
 	limit pace.Bucket
@@ -18,8 +19,9 @@ func NewThrottle(bitsPerSecond int64) *Throttle {
 	return t
 }
 
-// Set changes the limit to bit/s, 0 for none. It takes effect within a few kilobytes. What the
-// kernel has already been given still goes out.
+// Set changes the limit to bit/s, 0 for none. It takes effect within a few kilobytes, and in what
+// servers send when they hear of it, within a second. What the kernel has already been given still
+// goes out.
 func (t *Throttle) Set(bitsPerSecond int64) { t.pacer.SetRate(&t.limit, bitsPerSecond) }
 
 // Rate is the limit in bit/s, 0 if there is none.
@@ -31,7 +33,7 @@ func (t *Throttle) Passed() int64 { return t.limit.Passed() }
 // queue paces the data streams of a session.
 func (t *Throttle) queue() *pace.Queue { return t.pacer.NewQueue(&t.limit) }
 
-// throttle limits what a transfer sends.
+// throttle limits a transfer.
 func (c *Client) throttle(call *Transfer) *Throttle {
 	if call.Throttle != nil {
 		return call.Throttle

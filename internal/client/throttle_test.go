@@ -1,13 +1,19 @@
 package client
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/session/sessiontest"
 	"github.com/stretchr/testify/require"
 )
 
@@ -47,4 +53,27 @@ func TestThrottle(t *testing.T) {
 		require.NoError(t, flow.Wait(t.Context(), step))
 		require.False(t, flow.Limited())
 	})
+}
+
+// TestThrottledGet: a server that sends follows a limit that the client changes meanwhile.
+func TestThrottledGet(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read)
+	defer s.stop()
+	want := sessiontest.RandomFile(t, filepath.Join(s.dir, "big"), 8<<20)
+	limit := NewThrottle(8000) // it would take hours
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	u, dir := s.invited(t), t.TempDir()
+	u.Path = "big"
+	var before atomic.Int64
+	_, err := newClient(t, t.TempDir(), Options{}).Get(ctx, urls(u), dir+"/", Transfer{Throttle: limit, Progress: func(p session.Progress) {
+		before.CompareAndSwap(0, max(1, p.BytesDone))
+		limit.Set(0)
+	}})
+	require.NoError(t, err)
+	require.Less(t, before.Load(), int64(len(want)), "the limit held nothing back")
+	got, err := os.ReadFile(filepath.Join(dir, "big"))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got))
 }

@@ -18,8 +18,9 @@ type Transfer struct {
 	Selection Selection
 	// Target says how the receiver compares and writes.
 	Target Target
-	// Throttle replaces Options.RateLimit for what this host sends, and may be changed at any time;
-	// nil keeps Options.RateLimit.
+	// Throttle replaces Options.RateLimit, and may be changed at any time; nil keeps
+	// Options.RateLimit. A server that sends hears of it, and keeps to it if it is honest: each
+	// transfer then has the whole rate.
 	Throttle *Throttle
 	// Priority replaces Options.Priority, and may be changed at any time; nil keeps
 	// Options.Priority.

@@ -266,7 +266,9 @@ func (s *Server) openCopy(ctx context.Context, c session.Copy, sends bool) (*ses
 	return session.NewSource(session.SourceParts{
 		Ctx: r.ctx, Named: []string{path.Join(c.Share, c.Path)}, Roots: source.Roots, Close: end,
 		Out: func() *pace.Queue {
-			_, out := r.flows(c.RateLimit)
+			own := new(rateLimit)
+			s.out.SetRate(&own.out, c.RateLimit)
+			_, out := r.flows(own)
 			return out
 		},
 		Event: func(e transfer.Event) {

@@ -328,7 +328,7 @@ func (a *doorAccount) Enter(ctx context.Context, name string) (*door.Session, er
 	s.mu.Lock()
 	s.atDoors[x] = struct{}{}
 	s.mu.Unlock()
-	in, out := r.flows(0)
+	in, out := r.flows(new(rateLimit))
 	return &door.Session{
 		Ctx: r.ctx, Scope: x.scope, Rights: r.rightsOn(share), In: in, Out: out, Moved: &x.moved, Quota: share.quota,
 		Files: r.client.files, Forward: func() door.Forwarder { return s.forwarder(name) }, Texts: &s.texts,

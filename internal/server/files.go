@@ -51,7 +51,7 @@ func (x *fileWork) serve(ctx context.Context) error {
 		return err
 	}
 	x.admit()
-	_, x.flow = x.flows(0)
+	_, x.flow = x.flows(new(rateLimit))
 	stop := context.AfterFunc(ctx, func() { _ = x.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if err := x.add(x.welcome(0)); err != nil {

@@ -34,7 +34,7 @@ func (x *probing) serve(ctx context.Context) error {
 	defer stop()
 	x.ctx = ctx
 	x.probe = probe.NewSession(x.server.Addr())
-	x.in, x.out = x.flows(0)
+	x.in, x.out = x.flows(new(rateLimit))
 	if err := x.server.register(x); err != nil {
 		return err
 	}

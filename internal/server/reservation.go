@@ -105,14 +105,12 @@ func (r *reservation) release() {
 }
 
 // flows returns the rate limiters of the session's data streams: they obey the limits of the
-// server, the share if there is one, the client, and ownRate for what the client gets, in bit/s.
-func (r *reservation) flows(ownRate int64) (in, out *pace.Queue) {
-	s := r.server
-	share, own := new(rateLimit), new(rateLimit)
+// server, the share if there is one, the client, and the session's own.
+func (r *reservation) flows(own *rateLimit) (in, out *pace.Queue) {
+	s, share := r.server, new(rateLimit)
 	if r.inUse != nil {
 		share = &r.inUse.limit
 	}
-	s.out.SetRate(&own.out, ownRate)
 	client := &r.client.limit
 	return s.in.NewQueue(&s.total.in, &share.in, &client.in, &own.in),
 		s.out.NewQueue(&s.total.out, &share.out, &client.out, &own.out)

@@ -24,7 +24,8 @@ type sending struct {
 }
 
 func newSending(q *request) handler {
-	x := &transferSession{request: q, ownRate: q.hello.RateLimit}
+	x := &transferSession{request: q}
+	q.server.out.SetRate(&x.own.out, q.hello.RateLimit)
 	x.direction = &sending{transferSession: x}
 	return x
 }

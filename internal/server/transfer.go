@@ -26,7 +26,7 @@ type direction interface {
 type transferSession struct {
 	*request
 	direction direction
-	ownRate   int64 // the client's limit for what it gets, bit/s; 0 for none
+	own       rateLimit // the client's, for what it gets; it may change it
 
 	wanted session.LivePriority // by the client
 	forced session.LivePriority // by the administrator, "" is not at all
@@ -64,7 +64,7 @@ func (x *transferSession) serve(ctx context.Context) error {
 func (x *transferSession) transfer(ctx context.Context) (err error) {
 	s := x.server
 	began := time.Now()
-	x.set = session.NewStreamSet(x.flows(x.ownRate))
+	x.set = session.NewStreamSet(x.flows(&x.own))
 	x.clock = transfer.NewClock()
 	facts := session.HostFacts(s.host, int64(s.opt.SockBuf))
 	x.telemetry = session.NewTelemetry(x.clock, x.set, x.written, facts)
@@ -176,13 +176,17 @@ func (x *transferSession) event(e transfer.Event) {
 }
 
 // message takes the messages that the engine does not know: the client's measurements, the priority
-// that it wants, and the streams that a client which receives wants to give up.
+// that it wants, and from a client that receives its limit and the streams that it wants to give up.
 func (x *transferSession) message(m wire.Message) {
 	switch m := m.(type) {
 	case *wire.Sample:
 		x.telemetry.AddPeerSample(m.Map())
 	case *wire.Prefer:
 		x.wanted.Set(session.PriorityOf(m.Priority))
+	case *wire.Limit:
+		if x.engine.Sends() {
+			x.server.out.SetRate(&x.own.out, m.RateLimit)
+		}
 	case *wire.Retire:
 		if x.engine.Sends() {
 			x.retire(m.Streams[:min(len(m.Streams), session.MaxStreams)])

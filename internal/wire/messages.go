@@ -44,6 +44,7 @@ const (
 	TypeStreams  Type = 17
 	TypeRetire   Type = 34
 	TypePrefer   Type = 35
+	TypeLimit    Type = 53
 	TypeSiblings Type = 41
 	TypeSample   Type = 18
 
@@ -106,6 +107,7 @@ var messages = [...]struct {
 	TypeStreams:  {"Streams", func() Message { return new(Streams) }},
 	TypeRetire:   {"Retire", func() Message { return new(Retire) }},
 	TypePrefer:   {"Prefer", func() Message { return new(Prefer) }},
+	TypeLimit:    {"Limit", func() Message { return new(Limit) }},
 	TypeSiblings: {"Siblings", func() Message { return new(Siblings) }},
 	TypeSample:   {"Sample", func() Message { return new(Sample) }},
 

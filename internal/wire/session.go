@@ -296,6 +296,17 @@ func (*Prefer) Type() Type { return TypePrefer }
 func (m *Prefer) encode(e *encoder) { e.byte(byte(m.Priority)) }
 func (m *Prefer) decode(d *decoder) { m.Priority = d.priority() }
 
+// Limit tells a server that sends of another rate limit that holds from now on.
+type Limit struct {
+	RateLimit int64 // as in Hello
+}
+
+// Type implements Message.
+func (*Limit) Type() Type { return TypeLimit }
+
+func (m *Limit) encode(e *encoder) { e.uint(uint64(m.RateLimit)) }
+func (m *Limit) decode(d *decoder) { m.RateLimit = d.nonNegative() }
+
 // Siblings tells a client that sends of the sessions that share its path, as the server sees them.
 type Siblings struct {
 	Sessions uint64 // that send from its address with its priority and have more to send, itself too

@@ -70,7 +70,7 @@ func examples() []Message {
 		&Chunks{Index: 3, Start: 77, Chunks: []Chunk{{8192, ShortDigest{1}}, {1, ShortDigest{2}}}},
 		&Ask{Index: 3, Blocks: []Extent{{0, 3}, {5, 1}}},
 		&Empty{Index: 3, Blocks: []Extent{{0, 3}, {5, 1}}},
-		&Retire{Streams: []uint64{0, 300}}, &Prefer{Priority: NormalPriority}, &Siblings{Sessions: 4, Own: 1 << 20, All: 1 << 33, Turn: 9},
+		&Retire{Streams: []uint64{0, 300}}, &Prefer{Priority: NormalPriority}, &Limit{RateLimit: 5e7}, &Siblings{Sessions: 4, Own: 1 << 20, All: 1 << 33, Turn: 9},
 		&Volley{Proof: [16]byte{6}, First: 9, Sizes: []uint64{1472, 65507}, Time: 100},
 		&Operation{Do: OpMove, Paths: []string{"a", "b/c"}, To: "d", Into: true, Replace: true, Recursive: true, DryRun: true},
 		&Content{Data: []byte("abc")},
