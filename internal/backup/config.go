@@ -65,6 +65,7 @@ type Job struct {
 	Destination fxfer.URL
 	Folder      string // absolute path on this host, if there is a Source
 	Mode        Mode
+	Privileged  bool           // as in fxfer.Target; for a Source
 	AllowFailed int            // how many entries a good snapshot may lack
 	Keep        snapshot.Keep  // only for Snapshots
 	Zone        *time.Location // for schedule, window, timetable and retention
@@ -303,6 +304,7 @@ func (j *Job) fields() []config.Field {
 		config.Scalar("mode", &j.Mode, oneOf(Snapshots, Mirror, Replica)),
 		config.Inner("keep", func(n config.Node) { j.Keep = readKeep(n) }),
 		config.Scalar("allow-failed", &j.AllowFailed, parseAllowed),
+		config.Scalar("privileged", &j.Privileged, parseBool),
 		config.Scalar("window", &j.Window, window),
 		config.Scalar("overrun", &j.Overrun, oneOf(Continue, Pause, Fail)),
 		config.Scalar("rate", &j.Rate, rate),
@@ -384,6 +386,9 @@ func (j *Job) checkHow(o config.Object) {
 	}
 	if !o.Has("window") {
 		reject("%s: there is no window to overrun", "overrun")
+	}
+	if !j.Pulls() {
+		reject("%s is for a job with a source: what a server keeps, its share decides", "privileged")
 	}
 	if j.Mode == Replica {
 		reject("%s: a replica has what the snapshots at the source have", "filters", "max-size", "one-file-system", "allow-failed")

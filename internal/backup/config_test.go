@@ -124,6 +124,8 @@ func TestConfigRefuses(t *testing.T) {
 		{job + "- name: b\n  sources: [/b]\n  destination: fxfer://h/s/a/", 5, "has the destination of a"},
 		{pull + "/a\n  mode: replica\n  max-size: 1MB", 6, "has what the snapshots at the source have"},
 		{job + "  mode: replica", 5, "a replica needs a source"},
+		{job + "  privileged: true", 5, "privileged is for a job with a source"},
+		{pull + "/a\n  privileged: maybe", 5, "privileged"},
 		{pull + "/a\n  sources: [/a]", 3, "has either source"},
 		{pull + "/a\n  command: x\n  file: y", 3, "has either source"},
 		{pull + "fxfer://h/s/a", 4, "so the job gets files"},

@@ -53,7 +53,7 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	call := fxfer.Transfer{
 		Throttle: t.Limit, Priority: t.Priority, Deadline: t.Deadline, Left: t.Left, Progress: t.Progress,
 	}
-	call.Target.Delta = fxfer.Delta(j.Delta)
+	call.Target.Delta, call.Target.Privileged = fxfer.Delta(j.Delta), j.Privileged
 	if j.Mode == Snapshots {
 		call.Target.Snapshot, call.Target.AllowFailed = t.Snapshot, t.AllowFailed
 	}

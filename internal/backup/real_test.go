@@ -39,7 +39,14 @@ func readable(t *testing.T, home string) (dir string, u fxfer.URL) {
 // serverFor serves a folder on the loopback to the client of a home folder.
 func serverFor(t *testing.T, home, dir string, rights identity.Rights) fxfer.URL {
 	t.Helper()
-	server, err := fxfer.NewServer(fxfer.ServerOptions{Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []fxfer.Share{{Name: "s", Dir: dir, Rights: identity.Read | identity.Write}}})
+	return serverOf(t, home, fxfer.Share{Dir: dir}, rights)
+}
+
+// serverOf is serverFor with more about the share.
+func serverOf(t *testing.T, home string, share fxfer.Share, rights identity.Rights) fxfer.URL {
+	t.Helper()
+	share.Name, share.Rights = "s", identity.Read|identity.Write
+	server, err := fxfer.NewServer(fxfer.ServerOptions{Home: t.TempDir(), Listen: "127.0.0.1:0", Shares: []fxfer.Share{share}})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

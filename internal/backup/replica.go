@@ -192,6 +192,7 @@ func added(sum, next *fxfer.Report) *fxfer.Report {
 	} {
 		*x.to += *x.more
 	}
+	r.NotStored = addedNotStored(sum.NotStored, r.NotStored)
 	r.Reconnects += sum.Reconnects
 	r.Peak = max(r.Peak, sum.Peak)
 	r.Changes = slices.Concat(sum.Changes, r.Changes)
@@ -201,6 +202,20 @@ func added(sum, next *fxfer.Report) *fxfer.Report {
 		r.Digest = "" // that of one file
 	}
 	return &r
+}
+
+// addedNotStored returns the sums of both, by what was not stored.
+func addedNotStored(sum, more []fxfer.NotStored) []fxfer.NotStored {
+	sum = slices.Clone(sum)
+	for _, x := range more {
+		i := slices.IndexFunc(sum, func(y fxfer.NotStored) bool { return y.What == x.What })
+		if i < 0 {
+			sum = append(sum, x)
+		} else {
+			sum[i].Count += x.Count
+		}
+	}
+	return sum
 }
 
 // mostFailures is how many failures a report has at most.

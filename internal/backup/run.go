@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -229,6 +230,7 @@ func (l *leg) work(ctx context.Context) (err error) {
 	if err == nil && l.job.Command != "" && l.report != nil && l.report.Bytes == 0 {
 		l.warn(errors.New(command.Empty))
 	}
+	l.notStored()
 	if err == nil && l.job.Mode != Mirror {
 		l.prune(ctx)
 	}
@@ -440,6 +442,19 @@ func (l *leg) prune(ctx context.Context) {
 	}
 	if len(removed) > 0 {
 		l.log.Info("retention has removed snapshots", "names", removed)
+	}
+}
+
+// notStored warns of what the target could not store: a restore would not bring it back. A user who
+// sends files is their owner, or may not care.
+func (l *leg) notStored() {
+	if l.report == nil {
+		return
+	}
+	for _, x := range l.report.NotStored {
+		if x.What != "owner" || l.job.Pulls() || os.Geteuid() == 0 {
+			l.warn(errors.New(x.String()))
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strings"
 	"time"
@@ -235,10 +236,19 @@ type Plan struct {
 
 // NotStored counts entries of which the target could not store something.
 type NotStored struct {
-	What  string // "owner", "mode", "xattr", "acl", "device", "time" or "holes"
+	What  string // such as "owner", "mode", "privilege", "xattr", "acl", "device", "time" or "holes"
 	Count int64  // entries
 	Path  string // of the first one
 	Text  string // the reason there
+}
+
+// String says it to people. What the peer said is in it as it was: mind control characters.
+func (n NotStored) String() string {
+	first := "of"
+	if n.Count > 1 {
+		first = fmt.Sprintf("of %d entries, first of", n.Count)
+	}
+	return fmt.Sprintf("the target could not store the %s %s %s: %s", n.What, first, n.Path, n.Text)
 }
 
 // Finding is what a verification found about an entry.

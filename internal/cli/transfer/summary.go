@@ -198,17 +198,10 @@ func (p *people) printWarnings(r *fxfer.Report) {
 	if r.NotPruned {
 		fmt.Fprintln(p.errs, "fxfer: warning: --delete left what the source lacks, because entries failed")
 	}
-	for i := range r.NotStored {
-		x := &r.NotStored[i]
-		if x.What == "owner" && !p.owners {
-			continue
+	for _, x := range r.NotStored {
+		if x.What != "owner" || p.owners {
+			fmt.Fprintf(p.errs, "fxfer: warning: %s\n", term.OneLine(x.String()))
 		}
-		first := "of"
-		if x.Count > 1 {
-			first = fmt.Sprintf("of %d entries, first of", x.Count)
-		}
-		fmt.Fprintf(p.errs, "fxfer: warning: the target could not store the %s %s %s: %s\n",
-			term.OneLine(x.What), first, term.OneLine(x.Path), term.OneLine(x.Text))
 	}
 }
 
