@@ -19,15 +19,15 @@ import (
 // NoteDamage records what a verification of a complete snapshot found, in the place of what earlier
 // ones found. Snapshots share files, so it records the damage in all that have the same file. That
 // is the server's own knowledge, which takes no right. It works beside whoever holds the lock.
-func (x *Series) NoteDamage(name string, found snapshot.Damage) error {
-	return x.noteDamage(name, found, func(*disk.Tree, snapshot.Damage) {})
+func (x *Series) NoteDamage(ctx context.Context, name string, found snapshot.Damage) error {
+	return x.noteDamage(ctx, name, found, func(*disk.Tree, snapshot.Damage) {})
 }
 
 // addDamage records damaged files of a complete snapshot beside those that are known, unless they
 // are other files meanwhile.
 func (x *Series) addDamage(name string, files map[string]disk.Identity) error {
 	found := snapshot.Damage{}
-	return x.noteDamage(name, found, func(tree *disk.Tree, before snapshot.Damage) {
+	return x.noteDamage(context.Background(), name, found, func(tree *disk.Tree, before snapshot.Damage) {
 		maps.Copy(found, before)
 		for p, id := range files {
 			if m, err := tree.Stat(p); err == nil && m.ID == id && found[p] == "" {
@@ -37,14 +37,28 @@ func (x *Series) addDamage(name string, files map[string]disk.Identity) error {
 	})
 }
 
+// lockNotes waits until nobody else, also in other processes, gives a snapshot of the series its name
+// or records damage: so a snapshot is either found by those who record, or reads what they recorded.
+func (x *Series) lockNotes(ctx context.Context) (unlock func(), err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, notesWithin, disk.ErrBusy)
+	defer cancel()
+	return x.disk.LockNotes(ctx)
+}
+
+// notesWithin is how long others may take: who publishes a snapshot also mends older ones from it.
+const notesWithin = 10 * time.Minute
+
 // differs says what is wrong with a file of which somebody reads other content than was noted.
 func differs() string { return snapshot.DamagedSince("different", time.Now()) }
 
 // noteDamage records the damage in found. complete completes it from the snapshot and from what was
 // known before.
-func (x *Series) noteDamage(name string, found snapshot.Damage, complete func(*disk.Tree, snapshot.Damage)) error {
-	x.scope.folder.noting.Lock()
-	defer x.scope.folder.noting.Unlock()
+func (x *Series) noteDamage(ctx context.Context, name string, found snapshot.Damage, complete func(*disk.Tree, snapshot.Damage)) error {
+	unlock, err := x.lockNotes(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	return x.inState(func(state *os.Root) error {
 		before, err := snapshot.ReadDamage(state, name)
 		if err != nil {

@@ -3,7 +3,6 @@ package access
 import (
 	"context"
 	"io/fs"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,10 +15,6 @@ import (
 type Folder struct {
 	tree  *disk.Tree
 	began atomic.Int64 // series that this process began: what scopes remember is void then
-
-	// noting is held while a snapshot gets its name, and while damage is recorded: so a snapshot is
-	// either found by those who record, or reads what they recorded.
-	noting sync.Mutex
 }
 
 // Open opens the folder at dir. The caller closes it.

@@ -302,8 +302,11 @@ func (x *Series) Publish(ctx context.Context, name, previous string, filled *Sco
 	if err := x.scope.check(Add, x.path); err != nil {
 		return h, err
 	}
-	x.scope.folder.noting.Lock()
-	defer x.scope.folder.noting.Unlock()
+	unlock, err := x.lockNotes(ctx)
+	if err != nil {
+		return h, err
+	}
+	defer unlock()
 	if h.Files, err = x.settle(name, previous, filled); err != nil {
 		return h, err
 	}

@@ -180,6 +180,51 @@ func (s *Series) Lock() error {
 	return at("lock", s.path, err)
 }
 
+// LockNotes keeps others, also in other processes, from LockNotes until unlock. It is held while a
+// snapshot gets its name and while damage is recorded, which may happen beside whoever holds Lock.
+// It waits for the present holder until ctx is done, and returns the cause of that.
+func (s *Series) LockNotes(ctx context.Context) (unlock func(), err error) {
+	for wait := time.Millisecond; ; wait = min(2*wait, notesEvery) {
+		file, err := s.lockOwners()
+		if err == nil {
+			return func() { file.Close() }, nil
+		}
+		if errors.Is(err, ErrBusy) {
+			select {
+			case <-time.After(wait):
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			}
+		}
+		return nil, at("lock the notes on", s.path, err)
+	}
+}
+
+// notesEvery is how often LockNotes looks at most whether the lock is free.
+const notesEvery = 100 * time.Millisecond
+
+// lockOwners locks the list of owners, which every series has: a series that may only be read gets no
+// new file. It returns ErrBusy if somebody else holds the lock.
+func (s *Series) lockOwners() (locked *os.File, err error) {
+	err = s.inState(func(root *os.Root) error {
+		file, _, err := openRegular(root, seriesOwners, os.O_RDWR) // NFS locks only what may be written
+		if err != nil {
+			file, _, err = openRegular(root, seriesOwners, os.O_RDONLY)
+		}
+		if err != nil {
+			return err
+		}
+		if err := lockFile(file); err != nil {
+			file.Close()
+			return err
+		}
+		locked = file
+		return nil
+	})
+	return locked, err
+}
+
 // Close releases the lock.
 func (s *Series) Close() {
 	if s.lock != nil {

@@ -71,7 +71,7 @@ func (x *Scrub) run(ctx context.Context, in *access.Series, name string, tree *a
 	if err := x.scrub(ctx); err != nil {
 		return len(x.damage), err
 	}
-	return len(x.damage), in.NoteDamage(name, x.damage)
+	return len(x.damage), in.NoteDamage(ctx, name, x.damage)
 }
 
 // Count says how far the scrub got. It is for after Run.
