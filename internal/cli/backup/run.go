@@ -80,7 +80,7 @@ type runDisplay struct {
 func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) error {
 	log := slog.New(slog.DiscardHandler)
 	if !d.quiet && !d.json {
-		log = slog.New(slog.NewTextHandler(d, &slog.HandlerOptions{Level: slog.LevelWarn}))
+		log = slog.New(&warnings{d, j.Name})
 	}
 	r := s.runner(log)
 	if !d.quiet && !d.json {
@@ -110,8 +110,10 @@ func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) 
 	case !d.quiet:
 		fmt.Fprintf(d.out, "%-10s %s\n", j.Name, runLine(record))
 	}
-	for _, w := range record.Warnings {
-		fmt.Fprintf(d.errs, "fxfer: warning: %s: %s\n", j.Name, term.OneLine(w))
+	if d.quiet || d.json { // otherwise the log has said it
+		for _, w := range record.Warnings {
+			d.warn(j.Name, w)
+		}
 	}
 	for _, text := range causeLines(record) {
 		fmt.Fprintf(d.errs, "fxfer: failed: %s: %s\n", j.Name, text)
@@ -174,8 +176,41 @@ func (d *runDisplay) clear() {
 	}
 }
 
-// Write implements io.Writer for the lines of the log.
-func (d *runDisplay) Write(p []byte) (int, error) {
-	d.clear()
-	return d.errs.Write(p)
+func (d *runDisplay) warn(job, text string) {
+	fmt.Fprintf(d.errs, "fxfer: warning: %s: %s\n", job, term.OneLine(text))
 }
+
+// warnings shows the warnings in a job's log to people.
+type warnings struct {
+	shown *runDisplay
+	job   string
+}
+
+// Enabled implements slog.Handler.
+func (*warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+// Handle implements slog.Handler.
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	text, separator := r.Message, ": "
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "job":
+			return true
+		case "error":
+			text += separator + a.Value.String()
+		default:
+			text += separator + a.Key + " " + a.Value.String()
+		}
+		separator = ", "
+		return true
+	})
+	w.shown.clear()
+	w.shown.warn(w.job, text)
+	return nil
+}
+
+// WithAttrs implements slog.Handler. It leaves out what all lines have: the job, and when it was due.
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
+
+// WithGroup implements slog.Handler.
+func (w *warnings) WithGroup(string) slog.Handler { return w }
