@@ -47,6 +47,7 @@ func Main(args []string) int {
 	if err == nil {
 		return exit.OK
 	}
+	err = exit.Outcome(err)
 	var known *fxfer.Error
 	if !understood && !errors.As(err, &known) {
 		err = exit.Usage("", "%w", err) // from cobra

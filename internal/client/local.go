@@ -65,7 +65,7 @@ func local(err error) error {
 	case err == nil, errors.As(err, &known):
 		return err
 	case errors.Is(err, context.Canceled):
-		return &session.Error{Kind: session.KindInterrupted, Err: err}
+		return &session.Error{Kind: session.KindInterrupted, Err: &classed{err, errors.New("interrupted")}}
 	case errors.As(err, &coded) && coded.Code == wire.CodePath:
 		return &session.Error{Kind: session.KindUsage, Err: err}
 	case errors.Is(err, fs.ErrNotExist):

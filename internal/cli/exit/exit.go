@@ -2,9 +2,11 @@
 package exit
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/hint"
@@ -77,7 +79,7 @@ func Print(w io.Writer, err error) {
 	if silent(err) {
 		return
 	}
-	fmt.Fprintf(w, "fxfer: error: %s\n", term.OneLine(err.Error()))
+	fmt.Fprintf(w, "fxfer: error: %s\n", term.OneLine(text(err)))
 	if text := hint.Of(err); text != "" {
 		fmt.Fprintf(w, "fxfer: hint: %s\n", term.OneLine(text))
 	}
@@ -87,8 +89,13 @@ func Print(w io.Writer, err error) {
 func PrintJSON(w io.Writer, err error) {
 	if !silent(err) {
 		kind, code := Classify(err)
-		term.JSON(w, JSONError{Type: "error", Kind: kind, Message: err.Error(), Hint: hint.Of(err), ExitCode: code})
+		term.JSON(w, JSONError{Type: "error", Kind: kind, Message: text(err), Hint: hint.Of(err), ExitCode: code})
 	}
+}
+
+// text is what an error says, without Go's words for a deadline.
+func text(err error) string {
+	return strings.ReplaceAll(err.Error(), context.DeadlineExceeded.Error(), "no answer in time")
 }
 
 // silent reports whether the command has printed everything already.
@@ -100,6 +107,16 @@ func silent(err error) bool {
 // Interrupted returns the error of a command that a signal stopped.
 func Interrupted(advice string) error {
 	return WithHint(&fxfer.Error{Kind: fxfer.KindInterrupted, Err: errors.New("interrupted")}, advice)
+}
+
+// Outcome returns the error with which a command ends for people and programs. What a signal stopped
+// says so, whatever has noticed it first.
+func Outcome(err error) error {
+	kind := fxfer.KindOf(err)
+	if errors.Is(err, context.Canceled) && (kind == fxfer.KindOther || kind == fxfer.KindInterrupted) {
+		return Interrupted(hint.Of(err))
+	}
+	return err
 }
 
 // JSONError is the last line of a command with --json that ends with an error.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -44,6 +45,23 @@ func TestClassify(t *testing.T) {
 	}
 }
 
+// What a signal has stopped says so, and keeps its hint. Other errors stay.
+func TestOutcome(t *testing.T) {
+	for _, c := range []struct{ err, want error }{
+		{context.Canceled, Interrupted("")},
+		{errors.Join(fmt.Errorf("reading: %w", context.Canceled), errors.New("x")), Interrupted("")},
+		{WithHint(&fxfer.Error{Kind: fxfer.KindInterrupted, Err: context.Canceled}, "again"), Interrupted("again")},
+	} {
+		got := Outcome(c.err)
+		require.Equal(t, c.want, got)
+		_, code := Classify(got)
+		require.Equal(t, 130, code)
+	}
+	for _, err := range []error{io.EOF, &fxfer.Error{Kind: fxfer.KindPartial, Err: fmt.Errorf("2 entries failed: %w", context.Canceled)}} {
+		require.Equal(t, err, Outcome(err))
+	}
+}
+
 func TestPrintError(t *testing.T) {
 	inner := WithHint(errors.New("a\x07\nb"), "inner")
 	for _, c := range []struct {
@@ -57,6 +75,7 @@ func TestPrintError(t *testing.T) {
 			"fxfer: error: dial tcp: connect: connection refused\nfxfer: hint: is `fxfer serve` running there, and on this port?\n"},
 		{fmt.Errorf("nas: %w", &wire.Error{Code: wire.CodeDraining, Text: "the server is shutting down", Remote: true}),
 			"fxfer: error: nas: the server is shutting down\nfxfer: hint: try again later; --retry-for 10m keeps trying\n"},
+		{fmt.Errorf("head:7435: %w", context.DeadlineExceeded), "fxfer: error: head:7435: no answer in time\n"},
 		{Status{Code: 3}, ""},
 		{errors.Join(errors.New("the lab broke"), Status{Code: 3}), "fxfer: error: the lab broke; exit code 3\n"},
 	} {
