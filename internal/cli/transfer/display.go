@@ -110,7 +110,7 @@ type people struct {
 }
 
 func (p *people) finish(report *fxfer.Report, err error) {
-	if report != nil && (err == nil || report.Sent+report.Same > 0 || report.Plan != nil) {
+	if report != nil && sayable(report, err) {
 		fmt.Fprint(p.out, p.summary(report), p.limits(report, err))
 	} else if report != nil && len(report.Limits) > 0 && report.Retransmits > 0 {
 		fmt.Fprint(p.out, p.limits(report, err))
@@ -120,6 +120,17 @@ func (p *people) finish(report *fxfer.Report, err error) {
 	}
 	p.printWarnings(report)
 	printFailures(p.errs, report, err, p.report)
+}
+
+// sayable reports whether a report has an outcome besides the error. A part of a plan is none.
+func sayable(r *fxfer.Report, err error) bool {
+	switch {
+	case err == nil:
+		return true
+	case r.Plan != nil:
+		return r.Complete
+	}
+	return r.Sent+r.Same > 0
 }
 
 // PlainEvery is how often plainLines shows progress.

@@ -327,6 +327,16 @@ func TestItemised(t *testing.T) {
 	require.Empty(t, errs.String())
 }
 
+// A part of a plan says nothing.
+func TestPlanBroken(t *testing.T) {
+	for complete, want := range map[bool]string{false: "", true: "dry run    1 to create, 2 files unchanged\n"} {
+		var out, errs strings.Builder
+		d := newDisplay(&Flags{Call: fxfer.Transfer{Target: fxfer.Target{DryRun: true}}}, "sent", &out, &errs)
+		d.finish(&fxfer.Report{Plan: &fxfer.Plan{Create: 1}, Same: 2, Complete: complete}, errors.New("x"))
+		require.Equal(t, want, out.String())
+	}
+}
+
 func TestReportFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "report")
 	r, err := newReportFile(name)
