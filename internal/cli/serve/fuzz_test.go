@@ -16,7 +16,7 @@ func FuzzServeFlags(f *testing.F) {
 		if age, err := parsePartialAge(s); err == nil {
 			require.True(t, age >= time.Hour || age < 0 && s == "none", "%q is %v", s, age)
 		}
-		if host, err := parseName(s); err == nil {
+		if host, err := nameParser("")(s); err == nil {
 			require.NotEmpty(t, host)
 		}
 		share := parseShareFlag(s)

@@ -268,7 +268,7 @@ rights of the share itself.`,
 	}
 	g.add(c.Flags(), " (default all)")
 	option.Add(c.Flags(), &expires, "expires", "time", "10m", "how long the URL is valid, such as 24h or 7d", parseExpiry)
-	option.Add(c.Flags(), &host, "name", "host", "", "the name of this machine in that URL", parseName)
+	option.Add(c.Flags(), &host, "name", "host", "", "the name of this machine in that URL", nameParser("--port has that of the URL"))
 	option.Add(c.Flags(), &port, "port", "n", "the server's", "port that the other machine connects to", parsePort)
 	return c
 }

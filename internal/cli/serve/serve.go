@@ -150,7 +150,7 @@ func (f *serveFlags) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.opt.Listen, "listen", fmt.Sprintf(":%d", identity.DefaultPort), "`address` to listen on")
 	flags.StringArrayVar(&f.shares, "share", nil, "offer a folder: `NAME=DIR[:right]`; right (default rw) is "+identity.RightsSyntax())
 	flags.BoolVar(&f.invite, "invite", false, "print a URL that admits one client")
-	option.Add(flags, &f.name, "name", "host", "", "the name of this machine in the URL of --invite", parseName)
+	option.Add(flags, &f.name, "name", "host", "", "the name of this machine in the URL of --invite", nameParser("the URL gets that of --listen"))
 	option.AddList(flags, &f.opt.Allow, "allow", "range", "admit only these addresses, such as 192.0.2.0/24; repeatable", parsePrefix)
 	option.Add(flags, &f.opt.RateLimit, "rate-limit", "rate", "none", "limit all sessions together, per direction, such as 1gbit", option.ParseLimit)
 	option.Add(flags, &f.opt.ClientRateLimit, "client-rate-limit", "rate", "none", "limit each client", option.ParseLimit)

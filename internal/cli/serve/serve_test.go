@@ -86,15 +86,22 @@ func TestReachableHost(t *testing.T) {
 	}
 }
 
+// The name in an invitation has no port: another flag has that.
 func TestParseName(t *testing.T) {
-	for in, want := range map[string]string{"NAS.example": "nas.example", "192.0.2.1": "192.0.2.1", "[2001:DB8::1]": "2001:db8::1", "2001:db8::1": "2001:db8::1"} {
-		got, err := parseName(in)
+	parse := nameParser("--port has it")
+	for in, want := range map[string]string{
+		"NAS.example": "nas.example", "192.0.2.1": "192.0.2.1", "[2001:DB8::1]": "2001:db8::1", "2001:db8::1": "2001:db8::1",
+	} {
+		got, err := parse(in)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	for _, in := range []string{"", "two words", "nas:80", "fxfer://nas"} {
-		_, err := parseName(in)
-		require.Error(t, err, in)
+	for in, want := range map[string]string{
+		"": "missing", "two words": "not a host", "fxfer://nas": "fxfer://nas",
+		"nas:80": "--port has it", "nas:7433": "--port has it", "nas:": "--port has it", "[::1]:7433": "--port has it",
+	} {
+		_, err := parse(in)
+		require.ErrorContains(t, err, want, in)
 	}
 }
 

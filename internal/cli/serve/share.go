@@ -2,19 +2,23 @@ package serve
 
 import (
 	"fmt"
+	"net"
 	"strings"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// parseName reads the name or address of this machine for invitations.
-func parseName(s string) (string, error) {
-	host, port, err := identity.SplitHost(s)
-	if err == nil && port != identity.DefaultPort {
-		err = fmt.Errorf("%q has a port: the URL already gets the port that the server listens on", s)
+// nameParser returns what reads the name or address of this machine for invitations. port says where
+// the port in the URL comes from.
+func nameParser(port string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		if _, _, err := net.SplitHostPort(s); err == nil {
+			return "", fmt.Errorf("%q has a port: leave it out, %s", s, port)
+		}
+		host, _, err := identity.SplitHost(s)
+		return host, err
 	}
-	return host, err
 }
 
 // parseShareFlag reads NAME=DIR[:right] or DIR[:right]. DIR may contain colons and equals signs. A
