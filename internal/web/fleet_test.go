@@ -114,6 +114,11 @@ func TestFleetPages(t *testing.T) {
 		require.NotContains(t, w.Body.String(), "/data/", path)
 	}
 	require.Equal(t, http.StatusNotFound, ask("/api/status", p.guard.token).Code)
+	r := httptest.NewRequest(http.MethodGet, "http://evil.example/", nil)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	require.Equal(t, http.StatusMisdirectedRequest, w.Code)
+	require.NotContains(t, w.Body.String(), "--name", "a controller has no such flag")
 	away.Store(true)
 	require.Equal(t, http.StatusServiceUnavailable, ask("/readyz", "").Code)
 	require.Equal(t, http.StatusOK, ask("/healthz", "").Code)

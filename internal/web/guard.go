@@ -26,6 +26,7 @@ const (
 type guard struct {
 	token  string
 	names  map[string]bool
+	advice string // how it goes by other names; "" if it can't
 	origin *http.CrossOriginProtection
 }
 
@@ -143,7 +144,7 @@ func (g *guard) public(next http.HandlerFunc) http.Handler {
 	return g.origin.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		headers(w.Header())
 		if !g.isOurs(r.Host) {
-			plain(w, http.StatusMisdirectedRequest, "this server does not go by that name: fxfer serve --name NAME")
+			plain(w, http.StatusMisdirectedRequest, "this is not the name of this host: use localhost, its address, or its own name"+g.advice)
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)

@@ -100,6 +100,7 @@ func TestGuard(t *testing.T) {
 			status, text = do(t, plain, http.MethodGet, s.base+path, func(r *http.Request) { token(r); r.Host = host })
 			require.Equal(t, http.StatusMisdirectedRequest, status, "%s%s", host, path)
 			require.NotContains(t, text, "backup", "%s%s", host, path)
+			require.Contains(t, text, "--name")
 		}
 	}
 	status, text = do(t, plain, http.MethodGet, s.base+"/metrics", func(r *http.Request) { r.Host = "localhost" })

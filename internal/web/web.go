@@ -77,6 +77,7 @@ func Listen(addr string, server Server, opt Options) (*Pages, error) {
 	if err != nil {
 		return nil, err
 	}
+	s.guard.advice = "; or start the server with --name NAME"
 	return &Pages{endpoint: s, opt: opt, server: server, feed: newFeed(server), jobs: jobList{ask: opt.Jobs}}, nil
 }
 
