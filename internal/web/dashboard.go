@@ -26,9 +26,6 @@ var assetTypes = map[string]string{
 // dashboard registers the pages for people.
 func (p *Pages) dashboard(mux *http.ServeMux) {
 	g := p.guard
-	mux.Handle("GET /{$}", g.public(page("index.html")))
-	mux.Handle("GET /login", g.public(page("login.html")))
-	mux.Handle("GET /assets/{name}", g.public(asset))
 	mux.Handle("GET /api/status", g.private(func(w http.ResponseWriter, _ *http.Request) { answer(w, viewOf(p.server)) }))
 	mux.Handle("GET /api/totals", g.private(func(w http.ResponseWriter, _ *http.Request) { answer(w, p.feed.past()) }))
 	mux.Handle("GET /api/events", g.private(p.events))

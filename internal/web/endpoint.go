@@ -10,6 +10,9 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // endpoint is where pages are served, and who may see them.
@@ -81,6 +84,28 @@ func (e *endpoint) serve(ctx context.Context, handler http.Handler, feed func(co
 		return nil
 	}
 	return err
+}
+
+// pages serves what each endpoint has, but no data: metrics, health, and the pages for people, of which
+// home is the first. unready says why the process is not ready, "" if it is.
+func (e *endpoint) pages(home string, registry *prometheus.Registry, unready func() string) *http.ServeMux {
+	g, mux := e.guard, http.NewServeMux()
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, EnableOpenMetrics: true,
+	})
+	mux.Handle("GET /metrics", g.public(metrics.ServeHTTP))
+	mux.Handle("GET /healthz", g.public(func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") }))
+	mux.Handle("GET /readyz", g.public(func(w http.ResponseWriter, _ *http.Request) {
+		if why := unready(); why != "" {
+			plain(w, http.StatusServiceUnavailable, why)
+			return
+		}
+		plain(w, http.StatusOK, "ready")
+	}))
+	mux.Handle("GET /{$}", g.public(page(home)))
+	mux.Handle("GET /login", g.public(page("login.html")))
+	mux.Handle("GET /assets/{name}", g.public(asset))
+	return mux
 }
 
 func plain(w http.ResponseWriter, status int, text string) {

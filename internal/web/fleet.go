@@ -2,12 +2,9 @@ package web
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"sync"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // Fleet is the state of a fleet as its pages show it. Times are in ms since 1970, 0 for none.
@@ -95,22 +92,12 @@ func (p *FleetPages) Serve(ctx context.Context) error { return p.serve(ctx, p.ha
 
 func (p *FleetPages) handler() http.Handler {
 	g := p.guard
-	mux := http.NewServeMux()
-	metrics := promhttp.HandlerFor(newFleetRegistry(p.ask, p.version), promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, EnableOpenMetrics: true,
-	})
-	mux.Handle("GET /metrics", g.public(metrics.ServeHTTP))
-	mux.Handle("GET /healthz", g.public(func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") }))
-	mux.Handle("GET /readyz", g.public(func(w http.ResponseWriter, _ *http.Request) {
+	mux := p.pages("fleet.html", newRegistry(append([]*metric{&buildInfo}, allFleet...), p.report), func() string {
 		if p.ask().Ready {
-			plain(w, http.StatusOK, "ready")
-		} else {
-			plain(w, http.StatusServiceUnavailable, "the queue is away")
+			return ""
 		}
-	}))
-	mux.Handle("GET /{$}", g.public(page("fleet.html")))
-	mux.Handle("GET /login", g.public(page("login.html")))
-	mux.Handle("GET /assets/{name}", g.public(asset))
+		return "the queue is away"
+	})
 	mux.Handle("GET /api/fleet", g.private(func(w http.ResponseWriter, _ *http.Request) { answer(w, p.now()) }))
 	mux.Handle("GET /api/totals", g.private(func(w http.ResponseWriter, _ *http.Request) { answer(w, p.past()) }))
 	return mux

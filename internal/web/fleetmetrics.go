@@ -1,9 +1,6 @@
 package web
 
-import (
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-)
+import "github.com/prometheus/client_golang/prometheus"
 
 // The metrics of a fleet's controller. Counters start at 0 with the process.
 var (
@@ -26,39 +23,11 @@ var allFleet = []*metric{
 	&fleetReady, &fleetJobs, &fleetJobEnds, &fleetShards, &fleetFiles, &fleetBytes, &fleetWritten, &fleetTaskEnds, &fleetRetried, &fleetWorkers, &fleetQueueAge,
 }
 
-// fleetCollector computes metrics from the fleet's state on each scrape.
-type fleetCollector struct {
-	ask     func() *Fleet
-	version string
-	descs   map[*metric]*prometheus.Desc
-}
-
-// newFleetRegistry returns a registry for the metrics of a fleet, the controller's process and the Go
-// runtime.
-func newFleetRegistry(ask func() *Fleet, version string) *prometheus.Registry {
-	c := &fleetCollector{ask: ask, version: version, descs: map[*metric]*prometheus.Desc{&buildInfo: buildInfo.desc()}}
-	for _, m := range allFleet {
-		c.descs[m] = m.desc()
-	}
-	r := prometheus.NewRegistry()
-	r.MustRegister(c, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), collectors.NewGoCollector())
-	return r
-}
-
-// Describe implements prometheus.Collector.
-func (c *fleetCollector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range c.descs {
-		out <- d
-	}
-}
-
-// Collect implements prometheus.Collector.
-func (c *fleetCollector) Collect(out chan<- prometheus.Metric) {
-	put := func(m *metric, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(c.descs[m], m.kind, v, labels...)
-	}
-	f := c.ask()
-	put(&buildInfo, 1, c.version)
+// report reports the state of the fleet.
+func (p *FleetPages) report(x *scrape) {
+	put := x.put
+	f := p.ask()
+	put(&buildInfo, 1, p.version)
 	put(&fleetReady, number(f.Ready))
 	states := make(map[string]int)
 	var sum FleetJob // of jobs that have not ended

@@ -89,18 +89,17 @@ var all = []*metric{
 
 func (m *metric) desc() *prometheus.Desc { return prometheus.NewDesc(m.name, m.help, m.labels, nil) }
 
-// collector computes metrics from the server's status on each scrape.
+// collector computes metrics on each scrape.
 type collector struct {
-	server  Server
-	version string
-	queues  func() []Queue
-	descs   map[*metric]*prometheus.Desc
+	descs  map[*metric]*prometheus.Desc
+	report func(*scrape)
 }
 
-// newRegistry returns a registry for the metrics of the server, its process and the Go runtime.
-func newRegistry(server Server, version string, queues func() []Queue) *prometheus.Registry {
-	c := &collector{server: server, version: version, queues: queues, descs: make(map[*metric]*prometheus.Desc)}
-	for _, m := range all {
+// newRegistry returns a registry for metrics that report reports, and those of the process and the Go
+// runtime.
+func newRegistry(metrics []*metric, report func(*scrape)) *prometheus.Registry {
+	c := &collector{make(map[*metric]*prometheus.Desc), report}
+	for _, m := range metrics {
 		c.descs[m] = m.desc()
 	}
 	r := prometheus.NewRegistry()
@@ -110,18 +109,29 @@ func newRegistry(server Server, version string, queues func() []Queue) *promethe
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, m := range all {
-		out <- c.descs[m]
+	for _, d := range c.descs {
+		out <- d
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (c *collector) Collect(out chan<- prometheus.Metric) {
-	put := func(m *metric, v float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(c.descs[m], m.kind, v, labels...)
-	}
-	st := c.server.Status()
-	put(&buildInfo, 1, c.version)
+func (c *collector) Collect(out chan<- prometheus.Metric) { c.report(&scrape{c.descs, out}) }
+
+// scrape takes the metrics of one scrape.
+type scrape struct {
+	descs map[*metric]*prometheus.Desc
+	out   chan<- prometheus.Metric
+}
+
+func (s *scrape) put(m *metric, v float64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(s.descs[m], m.kind, v, labels...)
+}
+
+// report reports the status of the server.
+func (p *Pages) report(x *scrape) {
+	put := x.put
+	st := p.server.Status()
+	put(&buildInfo, 1, p.opt.Version)
 	put(&ready, number(st.Ready))
 	put(&sessions, float64(st.Sessions))
 	put(&sessionsMax, float64(st.MaxSessions))
@@ -142,7 +152,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		}
 	}
 	present(st, put)
-	for _, q := range c.queues() {
+	for _, q := range p.queues() {
 		put(&queueFails, number(q.Error != ""), q.Share)
 		if q.Unread {
 			continue
@@ -159,7 +169,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 		put(&queueAge, age, q.Share)
 	}
 	for i := range st.Counters.Traffic {
-		c.flow(&st.Counters.Traffic[i], put, out)
+		traffic(&st.Counters.Traffic[i], x)
 	}
 }
 
@@ -224,9 +234,9 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 	}
 }
 
-// flow reports the counters of one share and direction.
-func (c *collector) flow(f *fxfer.ShareTraffic, put func(m *metric, v float64, labels ...string), out chan<- prometheus.Metric) {
-	d := direction(f.Receive)
+// traffic reports the counters of one share and direction.
+func traffic(f *fxfer.ShareTraffic, x *scrape) {
+	put, d := x.put, direction(f.Receive)
 	for _, outcome := range fxfer.Outcomes() {
 		put(&ended, float64(f.Sessions[outcome]), f.Share, d, outcome)
 	}
@@ -253,7 +263,7 @@ func (c *collector) flow(f *fxfer.ShareTraffic, put func(m *metric, v float64, l
 			buckets[f.Blocks.Bounds[i].Seconds()] = count
 		}
 	}
-	out <- prometheus.MustNewConstHistogram(c.descs[&blocks], count, f.Blocks.Spent.Seconds(), buckets, f.Share, d)
+	x.out <- prometheus.MustNewConstHistogram(x.descs[&blocks], count, f.Blocks.Spent.Seconds(), buckets, f.Share, d)
 	put(&busy, f.Busy.Seconds(), f.Share, d)
 	put(&rwnd, f.RwndLimited.Seconds(), f.Share, d)
 	put(&sndbuf, f.SndbufLimited.Seconds(), f.Share, d)

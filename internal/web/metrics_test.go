@@ -253,7 +253,7 @@ func TestHealth(t *testing.T) {
 	}
 	guard, err := newGuard("", []string{"example.com"})
 	require.NoError(t, err)
-	h := (&Pages{endpoint: &endpoint{guard: guard}, server: ending{}, opt: Options{Log: slog.New(slog.DiscardHandler)}}).handler()
+	h := (&Pages{endpoint: &endpoint{guard: guard, log: slog.New(slog.DiscardHandler)}, server: ending{}}).handler()
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
 	require.Equal(t, http.StatusServiceUnavailable, w.Code)

@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
@@ -104,19 +102,12 @@ func urlOf(addr, token string) string {
 func (p *Pages) Serve(ctx context.Context) error { return p.serve(ctx, p.handler(), p.feed.run) }
 
 func (p *Pages) handler() http.Handler {
-	mux := http.NewServeMux()
-	metrics := promhttp.HandlerFor(newRegistry(p.server, p.opt.Version, p.queues), promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(p.opt.Log.Handler(), slog.LevelWarn), MaxRequestsInFlight: 4, EnableOpenMetrics: true,
-	})
-	mux.Handle("GET /metrics", p.guard.public(metrics.ServeHTTP))
-	mux.Handle("GET /healthz", p.guard.public(func(w http.ResponseWriter, _ *http.Request) { plain(w, http.StatusOK, "ok") }))
-	mux.Handle("GET /readyz", p.guard.public(func(w http.ResponseWriter, _ *http.Request) {
+	mux := p.pages("index.html", newRegistry(all, p.report), func() string {
 		if p.server.Status().Ready {
-			plain(w, http.StatusOK, "ready")
-		} else {
-			plain(w, http.StatusServiceUnavailable, "draining")
+			return ""
 		}
-	}))
+		return "draining"
+	})
 	p.dashboard(mux)
 	return mux
 }
