@@ -33,21 +33,13 @@ func newChange(change fleet.Change, short, long string) *cobra.Command {
 		Use: string(change) + " JOB", Short: short, Long: long,
 		Args: option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(c.Context(), askFor)
-			defer cancel()
-			x, err := m.connect(ctx, c)
-			if err != nil {
+			return m.ask(c, func(ctx context.Context, x *fleet.Member) error {
+				err := x.Change(ctx, args[0], change)
+				if fxfer.KindOf(err) == fxfer.KindUsage {
+					err = exit.WithHint(err, "see `fxfer fleet status`")
+				}
 				return err
-			}
-			defer x.Close()
-			err = x.Change(ctx, args[0], change)
-			switch {
-			case fxfer.KindOf(err) == fxfer.KindUsage:
-				return exit.WithHint(err, "see `fxfer fleet status`")
-			case err != nil:
-				return &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
-			}
-			return nil
+			})
 		},
 	}
 	m.add(c)

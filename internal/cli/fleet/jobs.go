@@ -20,9 +20,6 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// askFor is how long a question to the controller may take.
-const askFor = 30 * time.Second
-
 func newSubmit() *cobra.Command {
 	var m member
 	var job fleet.Options
@@ -117,44 +114,46 @@ func newStatus() *cobra.Command {
 		Short: "Show a fleet's jobs, or one with its tasks",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx, cancel := context.WithTimeout(c.Context(), askFor)
-			defer cancel()
-			x, err := m.connect(ctx, c)
-			if err != nil {
-				return err
-			}
-			defer x.Close()
-			jobs, err := x.Jobs(ctx)
-			if err != nil {
-				return &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
-			}
-			var all []jobStatus
-			for _, j := range jobs {
-				if len(args) > 0 && j.ID != args[0] {
-					continue
-				}
-				s := jobStatus{Job: j}
-				if !j.State.Ended() {
-					s.Active, err = x.Active(ctx, j.ID)
-				}
+			return m.ask(c, func(ctx context.Context, x *fleet.Member) error {
+				all, err := statusOf(ctx, x, args)
 				if err == nil {
-					s.Dead, err = x.Dead(ctx, j.ID)
+					show(c, all, asJSON, len(args) > 0)
 				}
-				if err != nil {
-					return &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
-				}
-				all = append(all, s)
-			}
-			if len(args) > 0 && len(all) == 0 {
-				return exit.Usage("`fxfer fleet status` lists all jobs", "there is no job %s", args[0])
-			}
-			show(c, all, asJSON, len(args) > 0)
-			return nil
+				return err
+			})
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON line for each job")
 	m.add(c)
 	return c
+}
+
+// statusOf returns all jobs, or the one that args name.
+func statusOf(ctx context.Context, x *fleet.Member, args []string) (all []jobStatus, err error) {
+	jobs, err := x.Jobs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, j := range jobs {
+		if len(args) > 0 && j.ID != args[0] {
+			continue
+		}
+		s := jobStatus{Job: j}
+		if !j.State.Ended() {
+			s.Active, err = x.Active(ctx, j.ID)
+		}
+		if err == nil {
+			s.Dead, err = x.Dead(ctx, j.ID)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	if len(args) > 0 && len(all) == 0 {
+		return nil, exit.Usage("`fxfer fleet status` lists all jobs", "there is no job %s", args[0])
+	}
+	return all, nil
 }
 
 // show prints jobs, and their tasks.

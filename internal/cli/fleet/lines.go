@@ -14,7 +14,6 @@ import (
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/fleet"
 	"github.com/fxfer/fxfer/internal/units"
-	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // namedLine is a line as the flag of start has it.
@@ -56,31 +55,26 @@ func newLines() *cobra.Command {
 has no part of it. What a worker had that has died is given out again after 5 s.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(c.Context(), askFor)
-			defer cancel()
-			x, err := m.connect(ctx, c)
-			if err != nil {
-				return err
-			}
-			defer x.Close()
-			lines, err := x.Lines(ctx)
-			if err != nil {
-				return &fxfer.Error{Kind: fxfer.KindUnreachable, Err: fmt.Errorf("the controller does not answer: %w", err)}
-			}
-			out := c.OutOrStdout()
-			rows := [][]string{{"LINE", "WORKER", "MAY USE", "OF"}}
-			for _, l := range lines {
-				if asJSON {
-					term.JSON(out, l)
+			return m.ask(c, func(ctx context.Context, x *fleet.Member) error {
+				lines, err := x.Lines(ctx)
+				if err != nil {
+					return fmt.Errorf("the controller does not answer: %w", err)
 				}
-				for _, worker := range slices.Sorted(maps.Keys(l.Given)) {
-					rows = append(rows, []string{l.Line, term.Name(worker), units.Rate(float64(l.Given[worker])), units.Rate(float64(l.Rate))})
+				out := c.OutOrStdout()
+				rows := [][]string{{"LINE", "WORKER", "MAY USE", "OF"}}
+				for _, l := range lines {
+					if asJSON {
+						term.JSON(out, l)
+					}
+					for _, worker := range slices.Sorted(maps.Keys(l.Given)) {
+						rows = append(rows, []string{l.Line, term.Name(worker), units.Rate(float64(l.Given[worker])), units.Rate(float64(l.Rate))})
+					}
 				}
-			}
-			if !asJSON {
-				term.Table(out, rows)
-			}
-			return nil
+				if !asJSON {
+					term.Table(out, rows)
+				}
+				return nil
+			})
 		},
 	}
 	c.Flags().BoolVar(&asJSON, "json", false, "print a JSON line for each line")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -101,6 +102,25 @@ func (m *member) queue(c *cobra.Command) (fleet.Queue, error) {
 		return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}, "copy the file from the controller, and name it with --credentials")
 	}
 	return &fleet.Controlled{Address: m.controller, Credentials: keys}, nil
+}
+
+// askFor is how long a question to the controller may take.
+const askFor = 30 * time.Second
+
+// ask calls do while it is connected to the queue. An error of do is one of the queue, unless it is
+// of another kind.
+func (m *member) ask(c *cobra.Command, do func(context.Context, *fleet.Member) error) error {
+	ctx, cancel := context.WithTimeout(c.Context(), askFor)
+	defer cancel()
+	x, err := m.connect(ctx, c)
+	if err != nil {
+		return err
+	}
+	defer x.Close()
+	if err = do(ctx, x); err != nil && fxfer.KindOf(err) == fxfer.KindOther {
+		err = &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
+	}
+	return err
 }
 
 // connect connects to the queue for a short time.
