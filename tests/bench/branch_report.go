@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -222,17 +221,4 @@ func timeline(d *delivery) [][]string {
 		rows = append(rows, append([]string{fmt.Sprintf("%.1f s", m.at.Seconds())}, row...))
 	}
 	return rows
-}
-
-// writeBranch runs the grid and writes its page into the folder, or prints it where docs is "".
-func (b *bench) writeBranch(ctx context.Context, rows *regexp.Regexp, docs string) error {
-	text, err := b.branches(ctx, rows)
-	if err != nil {
-		return err
-	}
-	if docs == "" {
-		fmt.Println(text)
-		return nil
-	}
-	return os.WriteFile(filepath.Join(docs, "branch.md"), []byte(text), 0o644)
 }

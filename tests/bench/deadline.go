@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -210,17 +208,4 @@ func deadlineReport(results []errandResult, m *machine) string {
 	}
 	fmt.Fprintf(&b, "\n%s\n", m)
 	return b.String()
-}
-
-// writeDeadlines runs the grid and writes its page into the folder, or prints it where docs is "".
-func (b *bench) writeDeadlines(ctx context.Context, reps int, docs string) error {
-	text, err := b.deadlines(ctx, reps)
-	if err != nil {
-		return err
-	}
-	if docs == "" {
-		fmt.Println(text)
-		return nil
-	}
-	return os.WriteFile(filepath.Join(docs, "deadline.md"), []byte(text), 0o644)
 }

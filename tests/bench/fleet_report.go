@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -145,17 +143,4 @@ func fleetReport(size *fleetSize, runs []fleetRun, flow *fleetRun, mixed *mixedR
 // allowed is what the lines allow for so many workers, in bit/s on the wire.
 func (size *fleetSize) allowed(workers int) float64 {
 	return float64(min(int64(workers)*size.leg, size.trunk))
-}
-
-// writeFleet runs the grid and writes its page into the folder, or prints it where docs is "".
-func (b *bench) writeFleet(ctx context.Context, rows *regexp.Regexp, docs string) error {
-	text, err := b.fleets(ctx, rows)
-	if err != nil {
-		return err
-	}
-	if docs == "" {
-		fmt.Println(text)
-		return nil
-	}
-	return os.WriteFile(filepath.Join(docs, "fleet-line.md"), []byte(text), 0o644)
 }

@@ -93,15 +93,28 @@ func benchmark() (err error) {
 		if *quick || *rows != "" {
 			evidence = ""
 		}
+		var page, text string
 		switch *gridName {
 		case budgetGrid:
 			return b.writeBudget(ctx, evidence)
 		case branchGrid:
-			return b.writeBranch(ctx, pattern, evidence)
+			page = "branch.md"
+			text, err = b.branches(ctx, pattern)
 		case fleetGrid:
-			return b.writeFleet(ctx, pattern, evidence)
+			page = "fleet-line.md"
+			text, err = b.fleets(ctx, pattern)
+		case deadlineGrid:
+			page = "deadline.md"
+			text, err = b.deadlines(ctx, max(1, *reps))
 		}
-		return b.writeDeadlines(ctx, max(1, *reps), evidence)
+		if err != nil {
+			return err
+		}
+		if evidence == "" {
+			fmt.Println(text)
+			return nil
+		}
+		return os.WriteFile(filepath.Join(evidence, page), []byte(text), 0o644)
 	}
 	for i := range shared {
 		if err := b.shareAll(ctx, &shared[i], pattern, evidence, *quick || *rows != ""); err != nil {

@@ -3,12 +3,10 @@ package hostile
 import (
 	"bytes"
 	"crypto/tls"
-	"errors"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -140,18 +138,7 @@ func TestRelaySlow(t *testing.T) {
 	} {
 		tried(t, stranger, "at a relay, slowly: "+name, "20 s for the handshake and the first message together")
 		c := begin()
-		all.Go(func() {
-			defer c.Close()
-			_ = c.SetDeadline(start.Add(20*time.Second + patience))
-			_, err := io.ReadAll(c)
-			var timeout net.Error
-			if errors.As(err, &timeout) && timeout.Timeout() {
-				t.Errorf("%s: is held for ever", name)
-			}
-			if took := time.Since(start); took < 5*time.Second {
-				t.Errorf("%s: ended after %v, before its time", name, took)
-			}
-		})
+		all.Go(func() { endsInTime(t, name, c, start) })
 	}
 	t.Parallel() // other tests run while these wait
 	r.honest(t)
@@ -164,28 +151,11 @@ func TestRelayHalfOpen(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t)
 	tried(t, stranger, "at a relay, half-open connections, thousands of one address", "at most a quarter of the places, and of these fewer than are left for others")
-	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: patience}
-	var open []net.Conn
-	defer func() {
-		for _, c := range open {
-			c.Close()
-		}
-	}()
-	for range *halfOpen {
-		c, err := from.Dial("tcp", r.addr)
-		if err != nil {
-			t.Skip("no second address on loopback: ", err)
-		}
-		open = append(open, c)
-	}
+	open := openMany(t, r.addr)
 	r.honest(t)
 	require.Eventually(t, func() bool {
-		kept := slices.DeleteFunc(slices.Clone(open), func(c net.Conn) bool {
-			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
-			_, err := c.Read(make([]byte, 1))
-			return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
-		})
-		return len(kept) < fxfer.DefaultRelayConnections/4
+		open = stillOpen(open)
+		return len(open) < fxfer.DefaultRelayConnections/4
 	}, patience, time.Millisecond, "the others are let go")
 	if !raceEnabled { // the race detector multiplies the memory
 		require.Less(t, r.peak(t), int64(64<<20))

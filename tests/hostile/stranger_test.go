@@ -357,20 +357,9 @@ func TestSlow(t *testing.T) {
 		}
 		c := begin()
 		all.Go(func() {
-			defer c.Close()
-			_ = c.SetDeadline(start.Add(20*time.Second + patience))
-			said, err := io.ReadAll(c)
-			if (name == "a stream without session") != strings.Contains(string(said), noSession) {
+			said := endsInTime(t, name, c, start)
+			if (name == "a stream without session") != strings.Contains(said, noSession) {
 				t.Errorf("%s: %q", name, said)
-			}
-			if err != nil {
-				var timeout net.Error
-				if ok := errors.As(err, &timeout); ok && timeout.Timeout() {
-					t.Errorf("%s: is held for ever", name)
-				}
-			}
-			if took := time.Since(start); took < 5*time.Second {
-				t.Errorf("%s: ended after %v, before its time", name, took)
 			}
 		})
 	}
@@ -385,29 +374,51 @@ func TestSlow(t *testing.T) {
 func TestHalfOpen(t *testing.T) {
 	t.Parallel()
 	s := serve(t, fxfer.ServerOptions{})
-	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: patience}
 	tried(t, stranger, "half-open connections, thousands of one address", "128 strangers of one address; the others are closed at once")
-	var open []net.Conn
-	defer func() {
-		for _, c := range open {
-			c.Close()
-		}
-	}()
+	open := openMany(t, s.Addr().String())
+	s.honest(t)
+	require.Eventually(t, func() bool {
+		open = stillOpen(open)
+		return len(open) <= 128
+	}, patience, time.Millisecond, "but for 128 they are let go")
+}
+
+// endsInTime reads what a peer says on a connection on which its own messages come slowly, and requires
+// that it ends the connection after its patience, and neither before nor much later.
+func endsInTime(t *testing.T, name string, c net.Conn, start time.Time) (said string) {
+	defer c.Close()
+	_ = c.SetDeadline(start.Add(20*time.Second + patience))
+	text, err := io.ReadAll(c)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		t.Errorf("%s: is held for ever", name)
+	}
+	if took := time.Since(start); took < 5*time.Second {
+		t.Errorf("%s: ended after %v, before its time", name, took)
+	}
+	return string(text)
+}
+
+// openMany opens connections from another address of this host, and sends nothing on them.
+func openMany(t *testing.T, to string) (open []net.Conn) {
+	t.Helper()
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}, Timeout: patience}
 	for range *halfOpen {
-		c, err := from.Dial("tcp", s.Addr().String())
+		c, err := from.Dial("tcp", to)
 		if err != nil {
 			t.Skip("no second address on loopback: ", err)
 		}
+		t.Cleanup(func() { c.Close() })
 		open = append(open, c)
 	}
-	s.honest(t)
-	waits := open
-	require.Eventually(t, func() bool {
-		waits = slices.DeleteFunc(slices.Clone(waits), func(c net.Conn) bool {
-			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
-			_, err := c.Read(make([]byte, 1))
-			return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
-		})
-		return len(waits) <= 128
-	}, patience, time.Millisecond, "but for 128 they are let go")
+	return open
+}
+
+// stillOpen returns those that the peer has not closed.
+func stillOpen(open []net.Conn) []net.Conn {
+	return slices.DeleteFunc(slices.Clone(open), func(c net.Conn) bool {
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		_, err := c.Read(make([]byte, 1))
+		return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+	})
 }
