@@ -19,6 +19,7 @@ import (
 // wait for calls in progress. Later calls return an error that matches os.ErrClosed.
 type PartialRange struct {
 	tree     *Tree
+	path     string // in tree, which need not be that of other sessions
 	opt      TargetOptions
 	shared   *sharedPartial
 	p        *Partial
@@ -38,7 +39,7 @@ type sharedPartial struct {
 	mu   sync.Mutex // guards the following; held while the Partial is opened, and while it ends
 	p    *Partial   // nil if there is none
 	id   Identity
-	open []blockset.Run
+	open []*PartialRange
 }
 
 // sharing has the targets of which this process has ranges open.
@@ -79,7 +80,7 @@ func (t *Tree) PartialRange(m Meta, blockSize int, start, count int64, opt Targe
 	err = t.withParent(m.Path, func(f *folder, base string) error {
 		p.dir, p.folder, p.base = f, f.root, base
 		s := sharing.enter(writingTarget{refOf(f.info), base})
-		r = &PartialRange{tree: t, opt: opt, shared: s, run: blockset.Run{Start: start, Count: count}}
+		r = &PartialRange{tree: t, path: m.Path, opt: opt, shared: s, run: blockset.Run{Start: start, Count: count}}
 		err := s.add(r, p, m.ID)
 		if err != nil {
 			sharing.leave(s)
@@ -96,7 +97,7 @@ func (t *Tree) PartialRange(m Meta, blockSize int, start, count int64, opt Targe
 func (s *sharedPartial) add(r *PartialRange, p *Partial, source Identity) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	overlaps := func(x blockset.Run) bool { return x.Start < r.run.End() && r.run.Start < x.End() }
+	overlaps := func(x *PartialRange) bool { return x.run.Start < r.run.End() && r.run.Start < x.run.End() }
 	first := s.p == nil
 	switch {
 	case first:
@@ -119,7 +120,7 @@ func (s *sharedPartial) add(r *PartialRange, p *Partial, source Identity) error 
 		s.closeUnused()
 		return err
 	}
-	s.open = append(s.open, r.run)
+	s.open = append(s.open, r)
 	return nil
 }
 
@@ -262,11 +263,15 @@ func (r *PartialRange) Skip(start, count int64) error {
 	return r.use("skip", start, count, func() error { return r.p.Skip(start, count) })
 }
 
-// Forget drops all blocks of the range: its content is not that of the source.
-func (r *PartialRange) Forget() {
-	for block := r.run.Start; block < r.run.End(); block++ {
+// Forget drops all blocks of the range, of which these were marked: its content is not that of the
+// source.
+func (r *PartialRange) Forget(marked blockset.Set) {
+	for block := range marked.Blocks() {
 		_ = r.Drop(block) // if that fails, so does everything else from now on
 	}
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	r.p.done.RemoveRun(r.run.Start, r.run.Count)
 }
 
 // Finish records durably that all of the range is there, and is what its source has. It reports whether
@@ -335,6 +340,7 @@ func (r *PartialRange) Stage(m Meta) (*Staged, error) {
 	p.gate.Unlock()
 	staged, err := p.Stage(m)
 	if err == nil {
+		staged.path = r.path
 		s.p = nil
 		r.endLocked()
 	}
@@ -361,7 +367,7 @@ func (r *PartialRange) endLocked() {
 	}
 	r.ended = true
 	s := r.shared
-	s.open = slices.DeleteFunc(s.open, func(x blockset.Run) bool { return x == r.run })
+	s.open = slices.DeleteFunc(s.open, func(x *PartialRange) bool { return x == r })
 	if s.p == r.p {
 		s.closeUnused()
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/blockset"
 )
 
 const (
@@ -270,6 +272,45 @@ func TestRangesWithHoles(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, "file"))
 	require.NoError(t, err)
 	require.Less(t, allocated(info), int64(3*testBlock))
+}
+
+// putAll makes the target of ranges complete, and returns the range that does.
+func putAll(t *testing.T, dir string, m Meta, all bool) *PartialRange {
+	t.Helper()
+	r := openRange(t, dir, m, 8, 2)
+	putRange(t, r, 8, 9)
+	finishRange(t, r, all)
+	return r
+}
+
+// TestRangesOfTwoTrees: sessions reach the same target by different paths, for they have different shares,
+// or a folder above was renamed meanwhile.
+func TestRangesOfTwoTrees(t *testing.T) {
+	dir := t.TempDir()
+	sub := filepath.Join(dir, "old")
+	require.NoError(t, os.Mkdir(sub, 0o755))
+	a := openRange(t, dir, testMeta("old/file", rangedSize), 0, 8)
+	putRange(t, a, 0, 1, 2, 3, 4, 5, 6, 7)
+	finishRange(t, a, false)
+	require.NoError(t, os.Rename(sub, filepath.Join(dir, "new")))
+	sub = filepath.Join(dir, "new")
+	stageRanged(t, sub, putAll(t, sub, testMeta("file", rangedSize), true), testMeta("file", rangedSize))
+}
+
+// TestForgetRange drops a range without a look at each of its blocks: one without data may be very large.
+func TestForgetRange(t *testing.T) {
+	dir, m := t.TempDir(), testMeta("file", 4<<40)
+	m.Holes = true
+	r := openRange(t, dir, m, 0, 2<<40/testBlock)
+	putRange(t, r, 7)
+	require.NoError(t, r.Skip(0, 7))
+	require.NoError(t, r.Skip(8, 2<<40/testBlock-8))
+	r.Forget(blockset.Of([]blockset.Run{{Start: 7, Count: 1}}))
+	require.True(t, r.Fresh())
+	_, err := r.Finish(t.Context())
+	require.ErrorIs(t, err, ErrIncomplete)
+	require.NoError(t, r.Close())
+	require.Empty(t, leftovers(t, dir))
 }
 
 // TestRangesAtOnce: sessions come and go at random, and end with the file.

@@ -191,7 +191,7 @@ func (c *comparer) rangeTarget(e *receiving, a *wire.Answer) error {
 func (v *Receiver) finishRange(e *receiving) {
 	part := e.partial().(*disk.PartialRange)
 	if !e.matches() {
-		part.Forget()
+		part.Forget(e.marked())
 		v.failEntry(e, wire.Errorf(wire.CodeIntegrity, "the digest of the range differs from the sender's"))
 		return
 	}

@@ -383,6 +383,17 @@ func (e *receiving) resolveWhole(digest [32]byte) bool {
 	return true
 }
 
+// marked returns the blocks that were written.
+func (e *receiving) marked() blockset.Set {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	marked := e.done.Clone()
+	for run := range e.empty.All() {
+		marked.RemoveRun(run.Start, run.Count)
+	}
+	return marked
+}
+
 // addNode takes the node of a block that was read from the partial file.
 func (e *receiving) addNode(block int64, node digest.Node) {
 	e.mu.Lock()

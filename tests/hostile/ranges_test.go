@@ -27,9 +27,16 @@ const rangeGuard = "a range is checked against its file, and each block against 
 // ranged begins a session with a data stream that sends a range to the share data.
 func (s *site) ranged(t *testing.T, k key, number uint64) (control, data *line) {
 	t.Helper()
+	return s.rangedTo(t, k, request{share: "data", rangeLog: rangeSize, rangeNumber: number})
+}
+
+// rangedTo is ranged for another share, or other ranges.
+func (s *site) rangedTo(t *testing.T, k key, q request) (control, data *line) {
+	t.Helper()
 	id := byte(sessions.Add(1))
 	control = s.dial(t, k)
-	control.say(request{session: id, secret: id, intent: ranges, share: "data", paths: []string{""}, rangeLog: rangeSize, rangeNumber: number}.bytes(), message(manifest, []byte{0, 0}))
+	q.session, q.secret, q.intent, q.paths = id, id, ranges, []string{""}
+	control.say(q.bytes(), message(manifest, []byte{0, 0}))
 	control.await(t, welcome)
 	data = s.dial(t, k)
 	data.say(joining(id, id, 1))
@@ -166,6 +173,23 @@ func TestRangeFails(t *testing.T) {
 	got, err := os.ReadFile(filepath.Join(s.root, "data", "secret"))
 	require.NoError(t, err)
 	require.Equal(t, "do not touch", string(got))
+	s.honest(t)
+}
+
+// TestLargeRangeFails: what a range takes that is refused follows what was sent of it, and not its size.
+func TestLargeRangeFails(t *testing.T) {
+	t.Parallel()
+	tried(t, client, "a range of 8 TiB without data, with another digest", "what is undone of a range follows what came of it")
+	s := serve(t, fxfer.ServerOptions{})
+	const log = 43
+	control, _ := s.rangedTo(t, s.known, request{share: "data", rangeLog: log})
+	control.say(announce(0, rangedFile("a", 2, 1<<log, 7)), message(endEntry, uv(0), uv(1<<log), bytes.Repeat([]byte{1}, 32), uv(1), uv(0), uv(1<<(log-16))))
+	require.EqualValues(t, codeIntegrity, control.failure(t))
+	control.Close()
+	require.Eventually(t, func() bool {
+		left, err := os.ReadDir(filepath.Join(s.root, "data"))
+		return err == nil && len(left) == 2
+	}, patience, time.Millisecond, "nothing is left of it")
 	s.honest(t)
 }
 
