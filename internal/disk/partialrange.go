@@ -121,6 +121,7 @@ func (s *sharedPartial) add(r *PartialRange, p *Partial, source Identity) error 
 		return err
 	}
 	s.open = append(s.open, r)
+	s.count()
 	return nil
 }
 
@@ -128,6 +129,21 @@ func (s *sharedPartial) add(r *PartialRange, p *Partial, source Identity) error 
 func (s *sharedPartial) isOf(p *Partial, source Identity) bool {
 	same := source.Size == s.id.Size && source.ModTime == s.id.ModTime && source.Ino == s.id.Ino
 	return same && p.size == s.p.size && p.blockSize == s.p.blockSize && p.holes == s.p.holes
+}
+
+// count sets what Usage counts of the Partial: what is there outside of ranges that sessions write, and
+// have claimed. mu is held.
+func (s *sharedPartial) count() {
+	s.p.mu.Lock()
+	rest := s.p.done.Clone()
+	for _, r := range s.open {
+		if !r.complete {
+			rest.RemoveRun(r.run.Start, r.run.Count)
+		}
+	}
+	bytes := s.p.bytes(&rest)
+	s.p.mu.Unlock()
+	writing.count(s.p.target, bytes)
 }
 
 // closeUnused closes the Partial if no range is open. mu is held.
@@ -369,6 +385,7 @@ func (r *PartialRange) endLocked() {
 	s := r.shared
 	s.open = slices.DeleteFunc(s.open, func(x *PartialRange) bool { return x == r })
 	if s.p == r.p {
+		s.count()
 		s.closeUnused()
 	}
 	sharing.leave(s)

@@ -297,6 +297,42 @@ func TestRangesOfTwoTrees(t *testing.T) {
 	stageRanged(t, sub, putAll(t, sub, testMeta("file", rangedSize), true), testMeta("file", rangedSize))
 }
 
+// TestUsageOfRanges counts what is there of a target while a range of it is open: only that range is
+// what a session has claimed.
+func TestUsageOfRanges(t *testing.T) {
+	dir, m := t.TempDir(), testMeta("file", rangedSize)
+	tree, err := Open(dir)
+	require.NoError(t, err)
+	defer tree.Close()
+	requireUsage := func(want int64) {
+		t.Helper()
+		bytes, entries, err := tree.Usage(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []int64{want, min(want, 1)}, []int64{bytes, entries})
+	}
+	a, b := openRange(t, dir, m, 0, 4), openRange(t, dir, m, 4, 4)
+	putRange(t, a, 0, 1, 2, 3)
+	putRange(t, b, 4)
+	requireUsage(0)
+	finishRange(t, a, false)
+	requireUsage(0)
+	require.NoError(t, a.Close())
+	requireUsage(4 * testBlock)
+	last := putAll(t, dir, m, false)
+	require.NoError(t, b.Close())
+	requireUsage(5 * testBlock)
+	b = openRange(t, dir, m, 4, 4)
+	requireUsage(4 * testBlock)
+	putRange(t, b, 5, 6, 7)
+	finishRange(t, b, true)
+	require.NoError(t, last.Close())
+	requireUsage(rangedSize - 4*testBlock)
+	staged, err := b.Stage(m)
+	require.NoError(t, err)
+	requireUsage(rangedSize - 4*testBlock)
+	require.NoError(t, staged.Discard())
+}
+
 // TestForgetRange drops a range without a look at each of its blocks: one without data may be very large.
 func TestForgetRange(t *testing.T) {
 	dir, m := t.TempDir(), testMeta("file", 4<<40)

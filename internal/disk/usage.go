@@ -14,8 +14,9 @@ const maxNames = 1 << 20
 // Usage counts the content of the tree: the lengths of files, once for a file with several names,
 // and the entries of any kind except the root. It counts what an ended transfer left of a file,
 // with at least the bytes that it takes on the file system. It does not count what a Partial or
-// Staged holds now, in this or another process. Usage continues after an error and returns the
-// first one. If others change the tree meanwhile, the figures may miss their changes.
+// Staged holds now, in this or another process, except what a PartialRange that is open here shares
+// with ranges that are not. Usage continues after an error and returns the first one. If others
+// change the tree meanwhile, the figures may miss their changes.
 func (t *Tree) Usage(ctx context.Context) (bytes, entries int64, err error) {
 	t.folders.changed()
 	type id struct{ ino, dev uint64 }
@@ -53,9 +54,13 @@ func (t *Tree) Usage(ctx context.Context) (bytes, entries int64, err error) {
 		failed: note,
 		reserved: func(f *folder, name string) {
 			info, err := f.root.Lstat(name)
+			held := writing.counted(f, name)
 			switch {
 			case err != nil:
 				note(name, err)
+			case held > 0:
+				entries++
+				bytes += held
 			case info.IsDir(): // a snapshot that is not complete, or that is being removed
 				entries++
 				above, err := f.list()

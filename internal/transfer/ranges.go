@@ -158,11 +158,11 @@ func (c *comparer) ranged(e *receiving, r *wire.Range, a *wire.Answer) error {
 		return nil
 	}
 	a.Verdict, a.Have = wire.Need, have
-	lacks := bytesOf(blockset.Of([]blockset.Run{span}), x.Size, x.BlockLog) - bytesOf(blockset.Of(have), x.Size, x.BlockLog)
-	if fresh { // all of it has to fit
-		return t.usage.takeBeside(e, lacks, 1, x.Size-lacks)
+	all := bytesOf(blockset.Of([]blockset.Run{span}), x.Size, x.BlockLog) // what is there of it counts nowhere else
+	if fresh {                                                            // the whole file has to fit
+		return t.usage.takeBeside(e, all, 1, x.Size-all)
 	}
-	return t.usage.take(e, lacks, 0)
+	return t.usage.take(e, all, 0)
 }
 
 // rangeTarget decides on a range by what the target has there.

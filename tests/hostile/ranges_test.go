@@ -193,6 +193,51 @@ func TestLargeRangeFails(t *testing.T) {
 	s.honest(t)
 }
 
+// TestRangesFillQuota: a client that holds a range open can't have more than its share's quota.
+func TestRangesFillQuota(t *testing.T) {
+	t.Parallel()
+	tried(t, client, "fills a quota while it holds a range of a file that is nearly complete", "what is there of a file counts unless a session has claimed it")
+	share := fxfer.Share{Name: "small", Dir: t.TempDir(), Rights: 3, Quota: 24 << 20}
+	s := serve(t, fxfer.ServerOptions{Shares: []fxfer.Share{share}})
+	c, err := fxfer.NewClient(fxfer.Options{Home: t.TempDir(), Transport: carrier})
+	require.NoError(t, err)
+	dir := t.TempDir() + "/"
+	require.NoError(t, os.WriteFile(dir+"f", make([]byte, 20<<20), 0o600))
+	require.NoError(t, os.Chtimes(dir+"f", time.Time{}, time.Unix(0, 7)))
+	require.NoError(t, os.WriteFile(dir+"g", make([]byte, 8<<20), 0o600))
+	require.NoError(t, os.WriteFile(dir+"h", make([]byte, 1), 0o600))
+	var f fxfer.SourceFile
+	require.NoError(t, fxfer.ListSource(t.Context(), dir, fxfer.Selection{}, func(found fxfer.SourceFile) error {
+		if found.Path == "f" {
+			f = found
+		}
+		return nil
+	}))
+	u := s.url(t, "")
+	_, err = c.List(t.Context(), u)
+	require.NoError(t, err)
+	u.Token, u.Share = "", "small"
+	send := func(name string) error {
+		_, err := c.Send(t.Context(), []string{dir + name}, u, fxfer.Transfer{})
+		return err
+	}
+	holder, _ := s.rangedTo(t, s.known, request{share: "small", rangeLog: rangeSize})
+	holder.say(announce(0, cat([]byte{file, 0}, str("f"), iv(7), uv(0o600), iv(20<<20), uv(f.Inode), uv(1), []byte{17})))
+	require.EqualValues(t, 1, holder.await(t, answers)[2])
+	for n := int64(1); n < 5; n++ {
+		_, err := c.SendRange(t.Context(), dir, fxfer.Range{File: f, Log: rangeSize, Number: n}, u, fxfer.Transfer{})
+		require.NoError(t, err)
+	}
+	require.NoError(t, send("h"))
+	require.NoError(t, os.WriteFile(dir+"h", make([]byte, 2), 0o600))
+	require.NoError(t, send("h")) // something was replaced, so that the server counts what is there
+	require.Equal(t, fxfer.KindRemoteDisk, fxfer.KindOf(send("g")))
+	holder.Close()
+	_, err = c.SendRange(t.Context(), dir, fxfer.Range{File: f, Log: rangeSize}, u, fxfer.Transfer{})
+	require.NoError(t, err, "what was claimed is free again")
+	require.FileExists(t, filepath.Join(share.Dir, "f"))
+}
+
 // TestRangeOfOthers: a client that knows what another one sends can hold up a range, as it can hold up
 // a file. It can't replace what is complete, write what the other one is writing, or mix its file
 // with the other's.
