@@ -31,6 +31,7 @@ import (
 //	320  uint64 inode of the     sync  records  zero
 //	     partial file            boot  0        boot id, zero where there is none
 //	508  uint32 CRC of 0–507      range first   number of blocks, int64
+//	                              seal  changed zero
 //
 // A record counts only if all records before it are sound. The first bad record ends the log, and
 // the rest is cut off. Salt and index in the CRC reject a record of another log, or of another
@@ -53,6 +54,10 @@ const (
 	// recordRange says that a range of blocks is complete, those without data included. A later record
 	// of one of its blocks undoes that for this block.
 	recordRange = 5
+	// recordSeal is the last record of a log whose partial file nobody has open: when the file was last
+	// changed, in ns since 1970. Whoever finds another time, or another last record, can't know that
+	// complete ranges are as they came.
+	recordSeal = 6
 
 	maxBuffered = 4
 )
@@ -164,6 +169,7 @@ type earlierRun struct {
 	have    blockset.Set    // blocks that are done
 	durable blockset.Set    // blocks that are done by the synced records
 	ranges  blockset.Set    // complete ranges
+	sealed  int64           // by the last record, 0 if that is another one
 }
 
 // createLog starts the log name in folder, and replaces an existing one.
@@ -229,6 +235,7 @@ func (l *checkpointLog) begin(last [32]byte) error {
 func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
 	run := &earlierRun{latest: map[int64]int64{}}
 	err := l.each(-1, func(index int64, r record) error {
+		run.sealed = 0
 		switch r.kind {
 		case recordSync:
 			if r.number > run.synced && r.number <= index {
@@ -236,6 +243,8 @@ func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
 			}
 		case recordBoot:
 			run.boot = r.value
+		case recordSeal:
+			run.sealed = r.number
 		}
 		run.trusted = index + 1
 		return nil
@@ -244,7 +253,7 @@ func (l *checkpointLog) replay(boot [32]byte) (*earlierRun, error) {
 		return nil, err
 	}
 	if boot == ([32]byte{}) || run.boot != boot {
-		run.trusted, run.boot = run.synced, [32]byte{}
+		run.trusted, run.boot, run.sealed = run.synced, [32]byte{}, 0
 	}
 	return run, l.collect(run)
 }

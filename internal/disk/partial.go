@@ -76,6 +76,7 @@ type Partial struct {
 	mu        sync.Mutex   // guards the following; never held during I/O
 	done      blockset.Set // finished blocks
 	ranges    blockset.Set // complete ranges, see PartialRange
+	unread    blockset.Set // blocks of these to be read before the end, see Unread
 	changes   int64        // calls that changed done
 	synced    int64        // records under the last sync record
 	err       error        // a failed checkpoint, final
@@ -308,6 +309,9 @@ func (p *Partial) resume(source Identity, info fs.FileInfo) bool {
 	if p.early && earlier.have.End()*p.blockSize > p.least {
 		log.file.Close() // the source was cut since
 		return false
+	}
+	if earlier.sealed != changeTime(info) {
+		earlier.sealed = 0
 	}
 	p.log, p.earlier = log, earlier
 	return true
@@ -701,6 +705,7 @@ func (p *Partial) change(kind byte, block int64, cv [32]byte) error {
 			p.done.Remove(block)
 		}
 		p.ranges.Remove(block)
+		p.unread.Remove(block)
 		p.changes++
 		if p.risky.IsZero() {
 			p.risky = time.Now()

@@ -149,16 +149,37 @@ func (s *sharedPartial) count() {
 // closeUnused closes the Partial if no range is open. mu is held.
 func (s *sharedPartial) closeUnused() {
 	if len(s.open) == 0 && s.p != nil {
+		s.p.seal()
 		_ = s.p.Close()
 		s.p = nil
 	}
 }
 
-// adoptRanges counts all blocks of complete ranges as finished, also those without data.
+// adoptRanges counts all blocks of complete ranges as finished, also those without data. Their data is to
+// be read before the end, unless nobody has changed the file since the range was written.
 func (p *Partial) adoptRanges() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.done = p.done.Union(p.ranges)
+	if p.earlier == nil || p.earlier.sealed != 0 {
+		return
+	}
+	for run := range p.ranges.All() {
+		p.unread = p.unread.Union(p.earlier.have.Within(run.Start, run.Count))
+	}
+}
+
+// seal notes that complete ranges are what this process wrote, or has read.
+func (p *Partial) seal() {
+	info, err := p.file.Stat()
+	if err != nil || changeTime(info) == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil && !p.ranges.Empty() && p.unread.Empty() {
+		p.log.append(record{kind: recordSeal, number: changeTime(info)})
+	}
 }
 
 // begin finds out what is there of the range. used says that it may have been open before.
@@ -327,14 +348,55 @@ func (p *Partial) finishRange(run blockset.Run) (all bool, err error) {
 	return p.ranges.Count() == p.blocks(p.size), nil
 }
 
+// Unread is what has to be read of complete ranges before Stage.
+type Unread struct {
+	Blocks blockset.Set // they have digests
+	p      *Partial
+}
+
+// Unread returns the blocks of complete ranges that an earlier run has written, and that may not be any
+// more what it wrote: the run was killed, or somebody has changed the file since. It is nil for none.
+func (r *PartialRange) Unread() *Unread {
+	r.p.mu.Lock()
+	defer r.p.mu.Unlock()
+	if r.p.unread.Empty() {
+		return nil
+	}
+	return &Unread{r.p.unread.Clone(), r.p}
+}
+
+// ReadAt implements io.ReaderAt, for the whole target.
+func (u *Unread) ReadAt(b []byte, off int64) (int, error) { return u.p.ReadAt(b, off) }
+
+// Recorded is Partial.Recorded for more than Blocks.
+func (u *Unread) Recorded(visit func(block int64, cv [32]byte) error) error {
+	return u.p.Recorded(visit)
+}
+
+// Done notes that all of Blocks were read. Those in bad are not as recorded, and their ranges are
+// complete no more. Errors are those of Partial.Drop.
+func (u *Unread) Done(bad blockset.Set) error {
+	for block := range bad.Blocks() {
+		if err := u.p.Drop(block); err != nil {
+			return err
+		}
+	}
+	u.p.mu.Lock()
+	defer u.p.mu.Unlock()
+	for run := range u.Blocks.All() {
+		u.p.unread.RemoveRun(run.Start, run.Count)
+	}
+	return nil
+}
+
 // Checkpoint is Partial.Checkpoint.
 func (r *PartialRange) Checkpoint(ctx context.Context) error { return r.p.Checkpoint(ctx) }
 
 // AtRisk is Partial.AtRisk.
 func (r *PartialRange) AtRisk() time.Duration { return r.p.AtRisk() }
 
-// Stage is Partial.Stage for a target whose ranges are all complete, with the options of this one.
-// Other ranges that are open end with it.
+// Stage is Partial.Stage for a target whose ranges are all complete, with no Unread, and with the options
+// of this one. Other ranges that are open end with it.
 func (r *PartialRange) Stage(m Meta) (*Staged, error) {
 	r.gate.Lock()
 	defer r.gate.Unlock()
@@ -346,7 +408,7 @@ func (r *PartialRange) Stage(m Meta) (*Staged, error) {
 	}
 	p := r.p
 	p.mu.Lock()
-	all := p.ranges.Count() == p.blocks(p.size)
+	all := p.ranges.Count() == p.blocks(p.size) && p.unread.Empty()
 	p.mu.Unlock()
 	if !all {
 		return nil, at("stage", p.path, ErrIncomplete)

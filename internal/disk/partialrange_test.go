@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -281,6 +283,87 @@ func putAll(t *testing.T, dir string, m Meta, all bool) *PartialRange {
 	putRange(t, r, 8, 9)
 	finishRange(t, r, all)
 	return r
+}
+
+// TestRangesReadAgain: what is there of complete ranges is read before the file gets its name, if the run
+// was killed that wrote it or somebody has changed it since. What is damaged comes again.
+func TestRangesReadAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		meanwhile func(t *testing.T, part, log string)
+		unread    int64
+		bad       []int64
+	}{
+		"nothing happens": {func(*testing.T, string, string) {}, 0, nil},
+		"killed": {func(t *testing.T, _, log string) { // the last record lacks
+			info, err := os.Stat(log)
+			require.NoError(t, err)
+			require.NoError(t, os.Truncate(log, info.Size()-recordSize))
+		}, 8, nil},
+		"damaged": {func(t *testing.T, part, _ string) {
+			f, err := os.OpenFile(part, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			_, err = f.WriteAt([]byte("damage"), 5*testBlock-3)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+		}, 8, []int64{4, 5}},
+		"damaged, and its time set": {func(t *testing.T, part, _ string) {
+			info, err := os.Stat(part)
+			require.NoError(t, err)
+			f, err := os.OpenFile(part, os.O_WRONLY, 0)
+			require.NoError(t, err)
+			_, err = f.WriteAt([]byte("damage"), 0)
+			require.NoError(t, err)
+			require.NoError(t, f.Close())
+			require.NoError(t, os.Chtimes(part, time.Time{}, info.ModTime()))
+		}, 8, []int64{0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, m := t.TempDir(), testMeta("file", rangedSize)
+			a, b := openRange(t, dir, m, 0, 4), openRange(t, dir, m, 4, 4)
+			putRange(t, a, 1, 0, 3, 2)
+			putRange(t, b, 4, 5, 6, 7)
+			finishRange(t, a, false)
+			finishRange(t, b, false)
+			require.Nil(t, a.Unread())
+			require.NoError(t, a.Close())
+			require.NoError(t, b.Close())
+			reserved := filepath.Join(dir, reservedName("file"))
+			c.meanwhile(t, reserved+partialSuffix, reserved+checkpointSuffix)
+			last := putAll(t, dir, m, true)
+			unread := last.Unread()
+			if c.unread == 0 && runtime.GOOS == "linux" {
+				require.Nil(t, unread)
+				stageRanged(t, dir, last, m)
+				return
+			}
+			require.EqualValues(t, 8, unread.Blocks.Count())
+			_, err := last.Stage(m)
+			require.ErrorIs(t, err, ErrIncomplete)
+			var bad blockset.Set
+			require.NoError(t, unread.Recorded(func(block int64, cv [32]byte) error {
+				want, _ := blockOf(block, blockLength(block, rangedSize, testBlock))
+				got := make([]byte, len(want))
+				_, err := unread.ReadAt(got, block*testBlock)
+				require.NoError(t, err)
+				if !bytes.Equal(want, got) {
+					bad.Add(block)
+				}
+				return nil
+			}))
+			require.Equal(t, c.bad, slices.Collect(bad.Blocks()))
+			require.NoError(t, unread.Done(bad))
+			require.Nil(t, last.Unread())
+			if !bad.Empty() {
+				_, err = last.Stage(m)
+				require.ErrorIs(t, err, ErrIncomplete)
+				r := openRange(t, dir, m, c.bad[0]&^3, 4)
+				putRange(t, r, c.bad...)
+				finishRange(t, r, true)
+				last = r
+			}
+			stageRanged(t, dir, last, m)
+		})
+	}
 }
 
 // TestRangesOfTwoTrees: sessions reach the same target by different paths, for they have different shares,

@@ -45,6 +45,15 @@ func fileID(info fs.FileInfo) (ino, dev uint64) {
 	return 0, 0
 }
 
+// changeTime returns when the file or its metadata were last changed, in ns since 1970. Nobody can set
+// that. It is 0 where it is not known.
+func changeTime(info fs.FileInfo) int64 {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		return st.Ctim.Nano()
+	}
+	return 0
+}
+
 // allocated returns how many bytes the file takes on its file system.
 func allocated(info fs.FileInfo) int64 {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {

@@ -220,12 +220,16 @@ func (v *Receiver) stageRange(e *receiving) {
 	}
 }
 
-// nameRanges completes a file whose ranges are all there. Nothing is read again: each range was compared
-// when it was written.
+// nameRanges completes a file whose ranges are all there. Each range was compared when it was written.
 func (v *Receiver) nameRanges(e *receiving) {
+	part := e.partial().(*disk.PartialRange)
+	if err := v.readRanges(e, part.Unread()); err != nil {
+		v.failEntry(e, err)
+		return
+	}
 	meta := e.meta
 	meta.Size = e.size
-	staged, err := e.partial().Stage(meta)
+	staged, err := part.Stage(meta)
 	switch {
 	case errors.Is(err, fs.ErrClosed): // another session does it
 		v.leaveRange(e)
@@ -234,4 +238,21 @@ func (v *Receiver) nameRanges(e *receiving) {
 	default:
 		v.committer.add(stagedFile{e, staged})
 	}
+}
+
+// readRanges reads what complete ranges may have lost since they were written. What is damaged comes again,
+// with the range of the entry or with the session that has the whole tree.
+func (v *Receiver) readRanges(e *receiving, unread *disk.Unread) error {
+	if unread == nil {
+		return nil
+	}
+	bad, err := readAgain(v.side.ctx, e, unread, unread.Blocks.Clone())
+	if err == nil {
+		err = unread.Done(bad)
+	}
+	if err == nil && !bad.Empty() {
+		v.side.counts.rejected.Add(bad.Count())
+		err = wire.Errorf(wire.CodeIntegrity, "%d blocks that were complete have changed on the disk, and have to come again", bad.Count())
+	}
+	return err
 }

@@ -508,6 +508,44 @@ func TestRangeDamaged(t *testing.T) {
 	require.True(t, bytes.Equal(content, got))
 }
 
+// TestRangeDamagedLater: damage to a complete range is found before the file gets its name. Only what is
+// damaged comes again, from whoever sends that range next, or with the whole tree.
+func TestRangeDamagedLater(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		source, target := makeRanged(t, randomBytes(seeded(t), rangedSize))
+		for _, n := range []uint64{0, 1, 2, 3} {
+			sendRange(t, source, target, n).ok(t)
+		}
+		left, err := filepath.Glob(filepath.Join(target, "sub", ".fxfer-*.part*"))
+		require.NoError(t, err)
+		require.Len(t, left, 1)
+		f, err := os.OpenFile(left[0], os.O_RDWR, 0)
+		require.NoError(t, err)
+		_, err = f.WriteAt([]byte("damaged"), 1<<testRangeLog+1000)
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+		x := sendRange(t, source, target, 4)
+		require.Equal(t, Failed, x.last())
+		var known *wire.Error
+		require.ErrorAs(t, x.sent[len(x.sent)-1].Err, &known)
+		require.Equal(t, wire.CodeIntegrity, known.Code)
+		requireNoRangedFile(t, target)
+		if whole {
+			x = &session{source: &TreeSource{Roots: []Root{{Tree: openTree(t, source), Path: "."}}}, target: openTree(t, target), path: ".", streams: 3}
+			x.run(t, t.Context())
+		} else {
+			again := sendRange(t, source, target, 4)
+			again.ok(t)
+			require.Equal(t, Skipped, again.last())
+			requireNoRangedFile(t, target)
+			x = sendRange(t, source, target, 1)
+		}
+		x.ok(t)
+		require.EqualValues(t, 1<<blockLog(rangedSize), x.writeStats.Written)
+		requireRangedFile(t, source, target)
+	}
+}
+
 // TestRangeBusy: a range that another session has is not written twice at the same time: the second
 // session waits, and then finds it complete.
 func TestRangeBusy(t *testing.T) {

@@ -3,6 +3,7 @@ package transfer
 import (
 	"context"
 	"errors"
+	"io"
 	"io/fs"
 
 	"github.com/fxfer/fxfer/internal/blockset"
@@ -33,10 +34,16 @@ func (v *Receiver) recheck(e *receiving, have blockset.Set) {
 	}
 }
 
+// recorded is a partial file whose blocks have digests.
+type recorded interface {
+	io.ReaderAt
+	Recorded(visit func(block int64, cv [32]byte) error) error
+}
+
 // readAgain reads the blocks in have, and adds the nodes of those that are as recorded. It returns
-// the others.
+// the others. It empties have.
 func readAgain(
-	ctx context.Context, e *receiving, part partialFile, have blockset.Set,
+	ctx context.Context, e *receiving, part recorded, have blockset.Set,
 ) (bad blockset.Set, err error) {
 	buf := make([]byte, 1<<e.entry.BlockLog)
 	var hash digest.Hasher
