@@ -55,7 +55,7 @@ func TestKillPoints(t *testing.T) {
 
 func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 	source, target := t.TempDir(), t.TempDir()
-	require.NoError(t, (&medium{files: w.want, folders: foldersOf(w.want)}).restore(source))
+	require.NoError(t, (&medium{files: w.want, folders: foldersOf(w.want)}).restore(source, nil))
 	left, right := host{t.TempDir()}, host{t.TempDir()}
 	share := target
 	if w.fetch {
@@ -84,7 +84,7 @@ func (w workload) killAt(t *testing.T, points int, rng *rand.Rand) {
 		for _, name := range names(t, target) { // the share itself stays
 			require.NoError(t, os.RemoveAll(filepath.Join(target, name)))
 		}
-		require.NoError(t, (&medium{files: w.before, folders: foldersOf(w.before)}).restore(target))
+		require.NoError(t, (&medium{files: w.before, folders: foldersOf(w.before)}).restore(target, nil))
 		for range min(1+rng.IntN(3), points-done) {
 			tries++
 			require.Less(t, tries, 20+4*points, "kills come too late: %d of %d found it under way", done, tries)

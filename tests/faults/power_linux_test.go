@@ -3,6 +3,7 @@ package faults
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,6 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 var cuts = flag.Int("cuts", 6, "power cuts for each workload of TestPowerLoss")
@@ -30,6 +33,7 @@ var cuts = flag.Int("cuts", 6, "power cuts for each workload of TestPowerLoss")
 // rest, any part may be there, torn at sectors and out of order.
 type medium struct {
 	files   map[string][]byte // by path
+	nodes   map[string]int    // their files in the record
 	folders map[string]bool
 	durable int // number of ops that a sync covers
 }
@@ -59,7 +63,7 @@ func cutAt(ops []op, n int, before map[string][]byte, rng *rand.Rand) *medium {
 			all = max(all, o.from)
 		}
 	}
-	m := &medium{files: map[string][]byte{}, folders: map[string]bool{".": true}}
+	m := &medium{files: map[string][]byte{}, nodes: map[string]int{}, folders: map[string]bool{".": true}}
 	content, names := map[int][]byte{}, map[string]int{}
 	i := 0
 	for _, name := range sorted(before) {
@@ -132,7 +136,7 @@ func cutAt(ops []op, n int, before map[string][]byte, rng *rand.Rand) *medium {
 	}
 	for name, node := range names {
 		if m.reachable(name) {
-			m.files[name] = content[node]
+			m.files[name], m.nodes[name] = content[node], node
 		}
 	}
 	return m
@@ -147,8 +151,9 @@ func (m *medium) reachable(name string) bool {
 	return true
 }
 
-// restore writes what is left below dir, as the next run of the kernel finds it.
-func (m *medium) restore(dir string) error {
+// restore writes what is left below dir, as the next run of the kernel finds it. The files had these
+// inodes.
+func (m *medium) restore(dir string, inodes map[int]uint64) error {
 	for name := range m.folders {
 		if !m.reachable(name) {
 			continue
@@ -157,10 +162,14 @@ func (m *medium) restore(dir string) error {
 			return err
 		}
 	}
-	for name, b := range m.files {
-		if strings.HasSuffix(name, ".ckpt") {
+	for _, name := range slices.Backward(sorted(m.files)) { // a partial file before its checkpoint
+		b := m.files[name]
+		if reserved, is := strings.CutSuffix(name, ".ckpt"); is {
 			b = bytes.Clone(b)
 			bootless(b)
+			partial := reserved + ".part"
+			copied, _ := statOf(filepath.Join(dir, partial))
+			beside(b, inodes[m.nodes[partial]], copied.ino)
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
 			return err
@@ -198,6 +207,7 @@ type workload struct {
 	want   map[string][]byte // content of the target in the end
 	before map[string][]byte // content of the target before
 	rate   string
+	ranges bool // of the only file, by several clients
 }
 
 // TestPowerLoss records what a receiver does to its disk during a transfer, cuts the power at
@@ -226,6 +236,7 @@ func TestPowerLoss(t *testing.T) {
 		{name: "tree", want: tree, before: old, rate: "100mbit"},
 		{name: "stdin", want: stream, stdin: "stream", rate: "100mbit"},
 		{name: "get", want: tree, before: old, fetch: true, rate: "100mbit"},
+		{name: "ranges", want: map[string][]byte{"large": content(14<<20 + 777)}, ranges: true},
 	} {
 		for j, sync := range []string{"batch", "file"} {
 			if *cuts <= 10 && (i+j)%2 == 1 {
@@ -241,10 +252,11 @@ func TestPowerLoss(t *testing.T) {
 
 func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) {
 	source, target, scratch := realDir(t), realDir(t), realDir(t)
-	require.NoError(t, (&medium{files: w.want, folders: foldersOf(w.want)}).restore(source))
-	require.NoError(t, (&medium{files: w.before, folders: foldersOf(w.before)}).restore(target))
-	r := w.record(t, source, target, sync)
+	require.NoError(t, (&medium{files: w.want, folders: foldersOf(w.want)}).restore(source, nil))
+	require.NoError(t, (&medium{files: w.before, folders: foldersOf(w.before)}).restore(target, nil))
+	r, came := w.record(t, source, target, sync)
 	require.NoError(t, r.err)
+	inodes := r.inodes()
 	resolveRenames(r.ops, w.before)
 	syncs := 0
 	for _, o := range r.ops {
@@ -282,14 +294,24 @@ func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) 
 		}
 		dir := filepath.Join(scratch, fmt.Sprintf("cut%d", i))
 		defer func() { _ = os.RemoveAll(dir) }()
-		if err := m.restore(dir); err != nil {
+		if err := m.restore(dir, inodes); err != nil {
 			return err
 		}
 		url := "fxfer://" + srv.address() + "/data/"
 		if !w.fetch {
 			url += filepath.Base(dir) + "/"
 		}
-		if out, err := within(time.Minute, w.command(left, url, source, dir, sync, ""), 0); err != nil {
+		if w.ranges {
+			var rest []int64 // nobody sends ranges again that had come
+			for n, op := range came {
+				if op > int64(at) {
+					rest = append(rest, int64(n))
+				}
+			}
+			if _, err := w.sendRanges(left, url, source, sync, rest, 0, func() int64 { return 0 }); err != nil {
+				return fmt.Errorf("%s: ranges %v: %w", where, rest, err)
+			}
+		} else if out, err := within(time.Minute, w.command(left, url, source, dir, sync, ""), 0); err != nil {
 			return fmt.Errorf("%s: %w\n%s", where, err, out)
 		}
 		for name, b := range w.want {
@@ -315,8 +337,9 @@ func (w workload) cutPower(t *testing.T, sync string, cuts int, rng *rand.Rand) 
 	keepRow(t, "power", w.name+", "+sync, len(r.ops), syncs, cuts)
 }
 
-// record runs the transfer and traces its receiver.
-func (w workload) record(t *testing.T, source, target, sync string) *recorder {
+// record runs the transfer and traces its receiver. came has the number of ops after which each range had
+// come.
+func (w workload) record(t *testing.T, source, target, sync string) (r *recorder, came []int64) {
 	known := map[fileKey]int{}
 	for i, name := range sorted(w.before) {
 		key, ok := statOf(filepath.Join(target, name))
@@ -330,25 +353,61 @@ func (w workload) record(t *testing.T, source, target, sync string) *recorder {
 		require.NoError(t, left.command("ls", srv.url).Run())
 		c := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, sync, w.rate)
 		c.Stderr = os.Stderr
-		r := recorded(t, c, target, known)
+		r = recorded(t, c, target, known)
 		<-r.ended
 		require.Zero(t, r.status.ExitStatus())
-		return r
+		return r, nil
 	}
 	c := right.command("serve", "--quiet", "--invite", "--listen", "127.0.0.1:0", "--share", "data="+target)
 	c.Stderr = os.Stderr
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)
 	defer out.Close()
-	r := recorded(t, c, target, known)
+	r = recorded(t, c, target, known)
 	defer r.kill()
 	url, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
 	srv := &server{url: strings.TrimSpace(url)}
 	require.NoError(t, left.command("ls", srv.url).Run())
+	if w.ranges {
+		came, err = w.sendRanges(left, "fxfer://"+srv.address()+"/data/", source, sync, []int64{2, 0, 3, 1}, 30e6, r.count.Load)
+		require.NoError(t, err)
+		return r, came
+	}
 	said, err := w.command(left, "fxfer://"+srv.address()+"/data/", source, target, sync, w.rate).CombinedOutput()
 	require.NoError(t, err, "%s", said)
-	return r
+	return r, nil
+}
+
+// sendRanges sends ranges of the only file, two at a time. It returns what now says after each.
+func (w workload) sendRanges(h host, url, source, sync string, numbers []int64, rate int64, now func() int64) (came []int64, err error) {
+	u, err := fxfer.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	c, err := fxfer.NewClient(fxfer.Options{Home: h.home, RateLimit: rate})
+	if err != nil {
+		return nil, err
+	}
+	var file fxfer.SourceFile
+	err = fxfer.ListSource(context.Background(), source+"/", fxfer.Selection{}, func(f fxfer.SourceFile) error { file = f; return nil })
+	if err != nil {
+		return nil, err
+	}
+	came = make([]int64, 4)
+	var clients errgroup.Group
+	clients.SetLimit(2)
+	for _, n := range numbers {
+		clients.Go(func() error {
+			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			defer cancel()
+			opt := fxfer.Transfer{Target: fxfer.Target{Sync: fxfer.Sync(sync)}}
+			_, err := c.SendRange(ctx, source+"/", fxfer.Range{File: file, Log: fxfer.MinRangeLog, Number: n}, u, opt)
+			came[n] = now()
+			return err
+		})
+	}
+	return came, clients.Wait()
 }
 
 // recorded calls record. It skips the test if this machine does not allow tracing processes.

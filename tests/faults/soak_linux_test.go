@@ -48,7 +48,7 @@ func TestSoak(t *testing.T) {
 	}
 	sourceDir := filepath.Join(base, "source")
 	for _, dir := range []string{sourceDir, filepath.Join(share, "source")} {
-		require.NoError(t, (&medium{files: source, folders: foldersOf(source)}).restore(dir))
+		require.NoError(t, (&medium{files: source, folders: foldersOf(source)}).restore(dir, nil))
 	}
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -55,7 +56,8 @@ type recorder struct {
 	last    int // node
 	pending map[int]call
 	ops     []op
-	ended   chan struct{} // closed at the end; read ops and status only after that
+	count   atomic.Int64  // of ops
+	ended   chan struct{} // closed at the end; read the rest only after that
 	status  unix.WaitStatus
 	err     error
 }
@@ -176,6 +178,7 @@ func (r *recorder) stopped(tid int) {
 	if errno != 0 {
 		return // the thread was killed
 	}
+	defer func() { r.count.Store(int64(len(r.ops))) }()
 	switch info.op {
 	case unix.PTRACE_SYSCALL_INFO_ENTRY:
 		c := call{nr: info.nr, args: info.args}
@@ -360,8 +363,29 @@ func (r *recorder) kill() {
 	<-r.ended
 }
 
+// inodes returns the number in the file system of each file that had a name last.
+func (r *recorder) inodes() map[int]uint64 {
+	all := map[int]uint64{}
+	for key, node := range r.files {
+		all[node] = key.ino
+	}
+	return all
+}
+
+// beside has the content of a checkpoint file name another inode, if it names this one: the partial file
+// is a copy. See internal/disk/checkpoint.go for the format.
+func beside(b []byte, partial, copied uint64) {
+	const inode, sum = 320, 508
+	table := crc32.MakeTable(crc32.Castagnoli)
+	if len(b) < sum+4 || binary.LittleEndian.Uint32(b[sum:]) != crc32.Checksum(b[:sum], table) || binary.LittleEndian.Uint64(b[inode:]) != partial {
+		return
+	}
+	binary.LittleEndian.PutUint64(b[inode:], copied)
+	binary.LittleEndian.PutUint32(b[sum:], crc32.Checksum(b[:sum], table))
+}
+
 // bootless changes the content of a checkpoint file to that of an earlier boot, because a power cut
-// ends the present one. See internal/disk/checkpoint.go for the format.
+// ends the present one.
 func bootless(b []byte) {
 	const header, record = 512, 48
 	table := crc32.MakeTable(crc32.Castagnoli)
