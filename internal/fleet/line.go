@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -11,8 +12,10 @@ import (
 const (
 	// shareLease is how long a worker may use what it was given of a line without asking again.
 	shareLease = 5 * time.Second
-	// shareEvery is how often it asks.
-	shareEvery = time.Second
+	// shareEvery is how often it asks, and answerWithin how long it waits for an answer before. A later
+	// one is worth nothing: the next question has another number.
+	shareEvery   = time.Second
+	answerWithin = 2 * time.Second
 	// linger is how long a worker keeps its share without a task: the next one may come at once.
 	linger = 3 * time.Second
 	// smallest is the part of a line, one of so many, that a worker gets with which it can show that it
@@ -121,20 +124,23 @@ func (l *ledger) from(since time.Time) {
 	}
 }
 
+// forget forgets workers whose lease has ended.
+func (l *ledger) forget(now time.Time) {
+	maps.DeleteFunc(l.given, func(_ string, g *given) bool { return now.After(g.until) })
+}
+
 // ask answers a worker.
 func (l *ledger) ask(now time.Time, a *LineAsk) int64 {
 	if l.given == nil {
 		l.given = make(map[string]*given)
 	}
+	l.forget(now)
 	others := int64(0)
-	names, wants := []string{a.Worker}, []want{wantOf(l.line.Rate, a)}
+	wants := []want{wantOf(l.line.Rate, a)}
 	for name, g := range l.given {
-		switch {
-		case now.After(g.until):
-			delete(l.given, name)
-		case name != a.Worker:
+		if name != a.Worker {
 			others += g.most
-			names, wants = append(names, name), append(wants, g.want)
+			wants = append(wants, g.want)
 		}
 	}
 	free := max(0, l.line.Rate-others)

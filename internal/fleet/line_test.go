@@ -211,6 +211,28 @@ func TestLedger(t *testing.T) {
 	})
 }
 
+// TestSlowAnswers: a worker whose answers take longer than the time between two questions gets its share
+// and keeps it.
+func TestSlowAnswers(t *testing.T) {
+	t.Parallel()
+	l, s := &ledger{line: Line{Rate: 1000}, began: now.Add(-time.Hour)}, share{}
+	var pending []message
+	for at := now; at.Before(now.Add(20 * time.Second)); at = at.Add(100 * time.Millisecond) {
+		s.expire(at)
+		for len(pending) > 0 && !pending[0].at.After(at) {
+			s.take(at, &pending[0].answer)
+			pending = pending[1:]
+		}
+		if s.due(at) {
+			a := &LineAsk{Worker: "a", Number: s.ask(at), Has: s.has, Used: s.has, Busy: true, Weight: 4}
+			pending = append(pending, message{at.Add(1800 * time.Millisecond), LineAnswer{Number: a.Number, Rate: l.ask(at, a)}})
+		}
+		if at.After(now.Add(2 * time.Second)) {
+			require.EqualValues(t, 1000, s.has)
+		}
+	}
+}
+
 // TestDeadShare: what a dead worker had is given out once its lease is over, and a restart of the controller takes
 // nothing from those who go on.
 func TestDeadShare(t *testing.T) {
@@ -276,13 +298,20 @@ func TestLandlord(t *testing.T) {
 	}
 	require.Contains(t, ask(0, LineAsk{Line: "other", Worker: "a", Busy: true}).Reason, "no line")
 	require.Contains(t, ask(0, LineAsk{Line: "wan", Worker: strings.Repeat("a", 257), Busy: true}).Reason, "too long")
-	given := ask(0, LineAsk{Line: "wan", Worker: "a", Busy: true, Has: math.MaxInt64, Used: math.MaxInt64})
-	require.Equal(t, []any{int64(1000), fxfer.PriorityLow}, []any{given.Rate, given.Priority})
+	first := ask(0, LineAsk{Line: "wan", Worker: "a", Busy: true, Has: math.MaxInt64, Used: math.MaxInt64})
+	require.Equal(t, []any{int64(1000), fxfer.PriorityLow}, []any{first.Rate, first.Priority})
 	require.JSONEq(t, `[{"version":1,"line":"wan","rate":1000,"priority":"low","given":{"a":1000}}]`, string(l.answer(now, statusSubject, nil)))
 	for _, bad := range []string{"", "{", "[]", `{"version":2}`, `{"version":1,"has":"x"}`} {
 		require.Nil(t, l.answer(now, askSubject, []byte(bad)), bad)
 	}
 	require.Nil(t, l.answer(now, "fxfer.v1.line.other", nil))
+
+	wan := l.lines["wan"]
+	for i := range mostTenants {
+		wan.given[fmt.Sprint(i)] = &given{most: 1, until: now.Add(shareLease)}
+	}
+	require.Contains(t, ask(time.Second, LineAsk{Line: "wan", Worker: "new", Busy: true}).Reason, "too many")
+	require.EqualValues(t, 1000, ask(time.Minute, LineAsk{Line: "wan", Worker: "new", Busy: true}).Rate, "the others are gone")
 
 	owns = false
 	require.Nil(t, ask(time.Second, LineAsk{Line: "wan", Worker: "a", Busy: true}))

@@ -88,6 +88,9 @@ func (l *landlord) answer(now time.Time, subject string, data []byte) []byte {
 
 func (l *landlord) ask(now time.Time, a *LineAsk) *LineAnswer {
 	line, answer := l.lines[a.Line], &LineAnswer{Version: Version, Number: a.Number}
+	if line != nil {
+		line.forget(now) // they may be too many
+	}
 	switch {
 	case line == nil:
 		answer.Reason = "the controller knows no line of this name"
@@ -103,10 +106,9 @@ func (l *landlord) status(now time.Time) []*LineStatus {
 	all := []*LineStatus{}
 	for name, line := range l.lines {
 		s := &LineStatus{Version: Version, Line: name, Rate: line.line.Rate, Priority: line.line.Priority, Given: map[string]int64{}}
+		line.forget(now)
 		for worker, g := range line.given {
-			if !now.After(g.until) {
-				s.Given[worker] = g.most
-			}
+			s.Given[worker] = g.most
 		}
 		all = append(all, s)
 	}

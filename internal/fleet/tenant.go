@@ -148,6 +148,7 @@ type share struct {
 	granted time.Time // when it asked for that
 	asked   time.Time // when it asked last
 	number  uint64    // of that question
+	waits   bool      // for the answer
 }
 
 // expire applies nothing once the lease has ended. It reports whether it did.
@@ -160,11 +161,14 @@ func (s *share) expire(now time.Time) bool {
 }
 
 // due reports whether to ask.
-func (s *share) due(now time.Time) bool { return s.number == 0 || passed(s.asked, now) >= shareEvery }
+func (s *share) due(now time.Time) bool {
+	since := passed(s.asked, now)
+	return s.number == 0 || since >= answerWithin || since >= shareEvery && !s.waits
+}
 
 // ask returns the next question's number.
 func (s *share) ask(now time.Time) uint64 {
-	s.asked = now
+	s.asked, s.waits = now, true
 	s.number++
 	return s.number
 }
@@ -175,6 +179,7 @@ func (s *share) take(now time.Time, a *LineAnswer) (less bool) {
 	if a.Number != s.number || passed(s.asked, now) > shareLease {
 		return false
 	}
+	s.waits = false
 	less = a.Rate < s.has
 	s.has, s.granted = min(max(0, a.Rate), math.MaxInt64/8), s.asked
 	return less
