@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
@@ -56,21 +57,24 @@ func (c *Client) SendRange(ctx context.Context, source string, r Range, target s
 		Range: &transfer.FileRange{Range: part, Size: r.File.Size, ModTime: r.File.ModTime, Ino: r.File.Inode},
 	}
 	report, err := c.transfer(ctx, target, wire.Hello{Intent: wire.Ranges, Share: target.Share, Paths: []string{below(target)}, Range: part}, p, &call)
-	if noRange(report, err) {
-		err = ErrNoRange
+	if why := noRange(report, err); why != nil {
+		err = fmt.Errorf("%w: %w", ErrNoRange, why)
 	}
 	return report, err
 }
 
-// noRange tells whether a file has to be sent whole.
-func noRange(report *session.Report, err error) bool {
+// noRange tells why a file has to be sent whole, nil if it has not.
+func noRange(report *session.Report, err error) error {
 	var coded *wire.Error
 	if errors.As(err, &coded) && coded.Remote && coded.Code == wire.CodeProtocol {
-		return true
+		return err
 	}
 	if report == nil || len(report.Failures) != 1 {
-		return false
+		return nil
 	}
 	err = report.Failures[0].Err
-	return errors.Is(err, transfer.ErrNotRanged) || errors.As(err, &coded) && coded.Remote && coded.Code == wire.CodeTaken
+	if errors.Is(err, transfer.ErrNotRanged) || errors.As(err, &coded) && coded.Remote && coded.Code == wire.CodeTaken {
+		return err
+	}
+	return nil
 }

@@ -226,6 +226,7 @@ type Record struct {
 	Shards  int       `json:"shards,omitempty"`
 	Files   int64     `json:"files,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
+	Note    string    `json:"note,omitempty"` // what is special about this attempt
 }
 
 // DeadTask is a task that was given up, in the bucket of dead ones.

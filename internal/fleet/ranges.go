@@ -91,7 +91,8 @@ func (h *held) sendRange(ctx context.Context, dir string, r *fxfer.Range) (*Reco
 	done() // what is sent whole begins anew
 	switch {
 	case errors.Is(err, fxfer.ErrNoRange) && r.Number == 0:
-		h.Log.Info("sent whole", "key", h.task.key(), "path", r.File.Path)
+		h.Log.Info("sent whole", "key", h.task.key(), "path", r.File.Path, "reason", err)
+		h.note.Store(err.Error())
 		only := func(yield func(string, error) bool) { yield(r.File.Path, nil) }
 		return h.send(ctx, dir, fxfer.Selection{Files: only, Part: true, OneFileSystem: o.OneFileSystem})
 	case errors.Is(err, fxfer.ErrNoRange):

@@ -160,6 +160,7 @@ type held struct {
 	list    string // names what this attempt lists
 	began   bool   // there is a record of this attempt
 	bytes   atomic.Int64
+	note    atomic.Value // a string, as in Record
 }
 
 // take does a task, and answers for it. It returns why the task failed.
@@ -317,7 +318,7 @@ func (h *held) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 			return
 		}
 		once, stop := context.WithTimeout(ctx, every)
-		_, err := h.record(once, Record{Outcome: Running, Bytes: h.bytes.Load()})
+		_, err := h.record(once, h.running())
 		stop()
 		if err == nil {
 			err = h.m.InProgress()
@@ -330,6 +331,12 @@ func (h *held) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 			return
 		}
 	}
+}
+
+// running is the record of the task while it is under way.
+func (h *held) running() Record {
+	note, _ := h.note.Load().(string)
+	return Record{Outcome: Running, Bytes: h.bytes.Load(), Note: note}
 }
 
 // passed is the time between two moments, also if a host was suspended meanwhile: then its monotonic

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -181,7 +182,7 @@ func show(c *cobra.Command, all []jobStatus, asJSON, tasks bool) {
 		}
 		rows := [][]string{{"TASK", "IS", "ATTEMPT", "WORKER", "WRITTEN", "REASON"}}
 		for key, r := range s.Active {
-			rows = append(rows, []string{key, string(r.Outcome), strconv.FormatUint(r.Attempt, 10), term.Name(r.Worker), units.Bytes(r.Bytes), term.OneLine(r.Reason)})
+			rows = append(rows, []string{key, string(r.Outcome), strconv.FormatUint(r.Attempt, 10), term.Name(r.Worker), units.Bytes(r.Bytes), term.OneLine(cmp.Or(r.Reason, r.Note))})
 		}
 		for _, d := range s.Dead {
 			rows = append(rows, []string{string(d.Task.Kind) + " " + strconv.Itoa(d.Task.Number), "dead", strconv.FormatUint(d.Attempt, 10), term.Name(d.Worker), "", term.OneLine(d.Reason)})
