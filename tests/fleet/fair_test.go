@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,14 +28,32 @@ func TestFair(t *testing.T) {
 
 	large := s.submit(s.source()+"/", "/large", fleet.Options{ShardFiles: 1})
 	s.until(large, func(j *fleet.Job) bool { return j.Done > 0 })
-	j, _ := s.wait(s.submit(filepath.Join(s.source(), "small"), "/small", fleet.Options{}))
-	require.Equal(t, fleet.Done, j.State, j.Reason)
-	waits, _ := s.look(large)
+	m, err := fleet.Connect(t.Context(), s.queue)
+	require.NoError(t, err)
+	defer m.Close()
+	beside := func(id string) (j, waits *fleet.Job) { // how far the large job is when another one has ended
+		for began := time.Now(); time.Since(began) < longest; time.Sleep(20 * time.Millisecond) {
+			jobs, err := m.Jobs(t.Context()) // both at the same time
+			require.NoError(t, err)
+			for _, x := range jobs {
+				switch x.ID {
+				case id:
+					j = x
+				case large:
+					waits = x
+				}
+			}
+			if j.State.Ended() {
+				break
+			}
+		}
+		require.Equal(t, fleet.Done, j.State, j.Reason)
+		return j, waits
+	}
+	_, waits := beside(s.submit(filepath.Join(s.source(), "small"), "/small", fleet.Options{}))
 	require.Less(t, waits.Done, waits.Shards/2)
 
-	j, _ = s.wait(s.submit(s.source()+"/", "/urgent", fleet.Options{ShardFiles: 3, Priority: fxfer.PriorityHigh}))
-	require.Equal(t, fleet.Done, j.State, j.Reason)
-	then, _ := s.look(large)
+	j, then := beside(s.submit(s.source()+"/", "/urgent", fleet.Options{ShardFiles: 3, Priority: fxfer.PriorityHigh}))
 	require.Equal(t, fleet.Sending, then.State)
 	require.Less(t, then.Done-waits.Done, j.Shards/2)
 	t.Logf("the large job did %d shards beside the small one, and %d beside %d shards of the urgent one", waits.Done, then.Done-waits.Done, j.Shards)

@@ -9,6 +9,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -168,13 +169,24 @@ type site struct {
 	keys    *fleet.Credentials
 }
 
-// free returns an address that nobody listens on.
+// free returns an address that nobody listens on. No connection gets its port while a process that had it is
+// dead, and no other test of this process: the kernel gives out ports from 32768 on.
 func free(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for {
+		l, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", 10_000+rand.N(20_000)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		require.NoError(t, err)
+		defer l.Close()
+		if _, had := taken.LoadOrStore(l.Addr().String(), true); !had {
+			return l.Addr().String()
+		}
+	}
 }
+
+// taken are the addresses that tests have.
+var taken sync.Map
 
 // run runs a program until the test ends.
 func (s *site) run(program, home string, args ...string) *process {
@@ -202,6 +214,9 @@ func newSite(t *testing.T, workers int, rate string, lease time.Duration, start 
 	s.member = []string{"--controller", s.address, "--credentials", credentials}
 	for range workers {
 		s.work("member", rate)
+	}
+	for _, w := range s.workers { // or the others are done before one has begun
+		w.says("msg=working ")
 	}
 	return s
 }
@@ -362,6 +377,7 @@ func TestFullDisk(t *testing.T) {
 	home := s.smallDisk("128k")
 	s.fill()
 	s.work(home, "20mbit")
+	s.workers[1].says("msg=working ")
 	s.tree(random(t), 600)
 	for range 2 {
 		j, dead := s.wait(s.submit(s.source()+"/", "/out", fleet.Options{ShardFiles: 20}))
