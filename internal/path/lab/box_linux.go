@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -36,6 +37,7 @@ type box struct {
 // links it asks for the counters.
 type boxRequest struct {
 	Links []*Link `json:"links"` // two for each leg: left to right, right to left; nil: as it is
+	Crews []int   `json:"crews"` // which crew carries each of them; of the first request
 	Down  []int64 `json:"down"`
 }
 
@@ -79,21 +81,26 @@ func boxMain(in *json.Decoder, out *json.Encoder) error {
 	if err := in.Decode(&req); err != nil {
 		return fmt.Errorf("read the link: %w", err)
 	}
-	// A thread carries the packets of each link. With spare processors, the scheduler does not take
-	// theirs away during system calls.
-	runtime.GOMAXPROCS(max(2+len(req.Links), runtime.GOMAXPROCS(0)))
+	crews := make([]*crew, slices.Max(req.Crews)+1)
+	for i := range crews {
+		var err error
+		if crews[i], err = newCrew(); err != nil {
+			return err
+		}
+	}
 	pumps := make([]*pump, len(req.Links))
-	failed := make(chan error, len(pumps))
 	for i := range pumps {
 		if err := unix.SetNonblock(boxTUN+i, true); err != nil {
 			return fmt.Errorf("set up the TUN device: %w", err)
 		}
-		p, err := newPump(newLine(*req.Links[i], uint64(i+1)), boxTUN+i, boxTUN+(i^1))
-		if err != nil {
-			return err
-		}
-		pumps[i] = p
-		go func() { failed <- p.run() }()
+		pumps[i] = &pump{line: newLine(*req.Links[i], uint64(i+1)), src: boxTUN + i, dst: boxTUN + (i ^ 1), crew: crews[req.Crews[i]]}
+		pumps[i].crew.pumps = append(pumps[i].crew.pumps, pumps[i])
+	}
+	// Each crew has a thread. With spare processors, the scheduler does not take theirs away during system calls.
+	runtime.GOMAXPROCS(max(2+len(crews), runtime.GOMAXPROCS(0)))
+	failed := make(chan error, len(crews))
+	for _, c := range crews {
+		go func() { failed <- c.run() }()
 	}
 	r := boxReply{Counters: make([]Counters, len(pumps))}
 	for {
@@ -143,8 +150,8 @@ func hurry() {
 }
 
 // startBox starts a box that joins each two TUN devices with the links left to right and right to
-// left. The caller keeps the devices' descriptors and may close them.
-func startBox(links []Link, tuns []*os.File) (_ *box, err error) {
+// left, each of which a crew carries. The caller keeps the devices' descriptors and may close them.
+func startBox(links []Link, crews []int, tuns []*os.File) (_ *box, err error) {
 	b := &box{done: make(chan struct{}), pid: -1, mnt: -1}
 	cmd := &exec.Cmd{
 		Path:       "/proc/self/exe",
@@ -177,7 +184,7 @@ func startBox(links []Link, tuns []*os.File) (_ *box, err error) {
 			err = errors.Join(err, b.close(nil))
 		}
 	}()
-	var first boxRequest
+	first := boxRequest{Crews: crews}
 	for i := range links {
 		first.Links = append(first.Links, &links[i])
 	}

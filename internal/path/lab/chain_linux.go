@@ -65,6 +65,34 @@ func (w wiring) toward(host, to, without int) int {
 	return -1
 }
 
+// depth returns how many legs are to the left of leg i, in a row.
+func (w wiring) depth(i int) (d int) {
+	for j := range w {
+		if w[j][right] == w[i][left] {
+			d = max(d, 1+w.depth(j))
+		}
+	}
+	return d
+}
+
+// crewsOf says which crew carries each direction of each leg, so that about as many threads work as there are
+// processors, two at least. If there are more lines than that, a packet and its answer come by all crews in turn.
+func crewsOf(w wiring, processors int) (crews []int) {
+	deepest := 0
+	for i := range w {
+		deepest = max(deepest, w.depth(i)+1)
+	}
+	processors = max(2, processors)
+	for i := range 2 * len(w) {
+		crew := i
+		if 2*len(w) > processors {
+			crew = (deepest*(i%2) + w.depth(i/2)) % processors
+		}
+		crews = append(crews, crew)
+	}
+	return crews
+}
+
 // address returns the address of an end of leg i.
 func address(i, end int) (addr, addr6 netip.Prefix) {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, byte(i), byte(1 + end)}), 29),

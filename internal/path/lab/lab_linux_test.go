@@ -498,7 +498,7 @@ func TestNothingIsLeftAfterFailure(t *testing.T) {
 	_, err = h.join("wan0", 10, addr, addr6) // the kernel refuses the MTU
 	require.ErrorContains(t, err, "MTU")
 	require.NoError(t, h.close())
-	_, err = startBox(make([]Link, 2), []*os.File{os.Stdin, os.Stdin}) // no TUN devices
+	_, err = startBox(make([]Link, 2), []int{0, 1}, []*os.File{os.Stdin, os.Stdin}) // no TUN devices
 	require.Error(t, err)
 	after, err := filepath.Glob("/proc/self/fd/*")
 	require.NoError(t, err)

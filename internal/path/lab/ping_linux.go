@@ -96,7 +96,7 @@ func (p *Ping) run() {
 	defer close(p.ended)
 	runtime.LockOSThread() // never unlocked, since its timer slack is changed
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(5*time.Microsecond), 0, 0, 0)
-	wait := waiter{fds: [2]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}}
+	wait := waiter{fds: []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}}
 	next := time.Now()
 	for seq := uint16(0); wait.fds[1].Revents == 0; {
 		if now := time.Now(); !now.Before(next) {

@@ -26,127 +26,146 @@ const (
 	linger = time.Millisecond
 )
 
-// pump moves packets from one TUN device to another over a line, on a thread of its own.
+// pump moves packets from one TUN device to another over a line.
 type pump struct {
 	line   *line
 	src    int // TUN devices, non-blocking
 	dst    int
-	wake   int // eventfd that ends a wait
-	origin time.Time
-
-	// Of the thread.
-	empty int64 // when the device of src was last seen empty
-	slept int64 // ns of the sleep that just ended
-
+	crew   *crew
 	change atomic.Pointer[lineChange]
-	ended  chan struct{} // closed when run returns
+
+	// Of the crew's thread.
+	empty  int64 // when the device of src was last seen empty
+	active int64 // when the last packet moved
+	due    int64 // when the next one arrives, as known then
+	out    [2]unix.Iovec
 }
 
-// lineChange is handed to the pump's thread, which owns the line.
+// lineChange is handed to the crew's thread, which owns the line.
 type lineChange struct {
 	link      Link
 	downUntil int64 // ns since origin; 0: no change
 	done      chan struct{}
 }
 
-func newPump(l *line, src, dst int) (*pump, error) {
+// crew has the pumps of one thread. Each thread that looks at its devices all the time costs a processor much, so
+// a lab of many lines has fewer threads than lines.
+type crew struct {
+	pumps  []*pump
+	wake   int // eventfd that ends a wait
+	origin time.Time
+	ended  chan struct{} // closed when run returns
+}
+
+func newCrew() (*crew, error) {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("make an eventfd: %w", err)
 	}
-	return &pump{line: l, src: src, dst: dst, wake: wake, origin: time.Now(), ended: make(chan struct{})}, nil
+	return &crew{wake: wake, origin: time.Now(), ended: make(chan struct{})}, nil
 }
 
-func (p *pump) now() int64 { return int64(time.Since(p.origin)) }
+func (c *crew) now() int64 { return int64(time.Since(c.origin)) }
 
 // set makes l the state of the line. It begins an outage of down ns, unless that is 0. It returns
 // when the change is in effect. It must not be called concurrently.
 func (p *pump) set(l Link, down int64) {
 	c := &lineChange{link: l, done: make(chan struct{})}
 	if down > 0 {
-		c.downUntil = p.now() + down
+		c.downUntil = p.crew.now() + down
 	}
 	p.change.Store(c)
-	one := [8]byte{0: 1, 7: 1}        // nonzero in either byte order
-	_, _ = unix.Write(p.wake, one[:]) // an error can only mean that it is already awake
+	one := [8]byte{0: 1, 7: 1}             // nonzero in either byte order
+	_, _ = unix.Write(p.crew.wake, one[:]) // an error can only mean that it is already awake
 	select {
 	case <-c.done:
-	case <-p.ended:
+	case <-p.crew.ended:
 	}
 }
 
 // run moves packets until a device fails.
-func (p *pump) run() error {
-	defer close(p.ended)
+func (c *crew) run() error {
+	defer close(c.ended)
 	runtime.LockOSThread() // never unlocked, since its timer slack is changed
 	// The kernel may wake a thread this much late. Its default of 50 µs is coarse compared with
 	// the tick.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(5*time.Microsecond), 0, 0, 0)
 
-	wait := waiter{fds: [2]unix.PollFd{{Fd: int32(p.src), Events: unix.POLLIN}, {Fd: int32(p.wake), Events: unix.POLLIN}}}
-	var out [2]unix.Iovec
-	var active int64 // when the last packet moved
+	wait := waiter{fds: []unix.PollFd{{Fd: int32(c.wake), Events: unix.POLLIN}}}
+	for _, p := range c.pumps {
+		wait.fds = append(wait.fds, unix.PollFd{Fd: int32(p.src), Events: unix.POLLIN})
+	}
 	for {
-		if c := p.change.Swap(nil); c != nil {
-			p.line.configure(c.link)
-			if c.downUntil != 0 {
-				p.line.downUntil = c.downUntil
+		began, due, active := c.now(), int64(never), int64(0)
+		for _, p := range c.pumps {
+			p.reconfigure()
+			if err := p.move(); err != nil {
+				return err
 			}
-			close(c.done)
+			due, active = min(due, p.due-int64(slack)), max(active, p.active)
 		}
-
-		now := p.now()
-		moved := false
-		for range readBatch {
-			n, err := readTUN(p.src, p.line.arena.room())
-			if err == unix.EAGAIN {
-				p.empty = now
-				break
-			}
-			if err != 0 {
-				return fmt.Errorf("read from the TUN device: %w", err)
-			}
-			moved = true
-			if at := p.now(); at > now+int64(heldUp) {
-				now = at
-			}
-			if n > vnetLen {
-				p.line.read = now
-				p.line.admit(p.arrival(now), p.line.arena.room()[:n])
-			}
-		}
-		for {
-			pk, due := p.line.next(now)
-			if pk == nil || due > now+int64(slack) {
-				break
-			}
-			moved = true
-			to := p.dst
-			if pk.answer {
-				to = p.src
-			}
-			p.line.pop(pk, writeTUN(to, pk, &out) == 0)
-		}
-
-		_, due := p.line.next(now)
-		due -= int64(slack)
-		if moved {
-			active = now
-		}
-		if now-active < int64(linger) {
+		if began-active < int64(linger) {
 			// On a busy link, more packets come soon. Let them gather, and don't let them end the
 			// sleep.
-			begin := p.now()
-			wait.sleep(min(max(due, now+int64(tick)), now+2*int64(tick)) - begin)
-			p.slept = p.now() - begin
+			wait.sleep(min(max(due, began+int64(tick)), began+2*int64(tick)) - c.now())
 			continue
 		}
-		wait.poll(due - p.now())
-		p.slept, p.empty = 0, p.now()
-		if wait.fds[1].Revents != 0 {
-			var b [8]byte
-			_, _ = unix.Read(p.wake, b[:])
+		wait.poll(due - c.now())
+		now := c.now()
+		for _, p := range c.pumps {
+			p.empty = now
 		}
+		if wait.fds[0].Revents != 0 {
+			var b [8]byte
+			_, _ = unix.Read(c.wake, b[:])
+		}
+	}
+}
+
+func (p *pump) reconfigure() {
+	c := p.change.Swap(nil)
+	if c == nil {
+		return
+	}
+	p.line.configure(c.link)
+	if c.downUntil != 0 {
+		p.line.downUntil = c.downUntil
+	}
+	close(c.done)
+}
+
+// move gives the line what has come, and delivers what is due.
+func (p *pump) move() error {
+	now := p.crew.now()
+	for range readBatch {
+		n, err := readTUN(p.src, p.line.arena.room())
+		if err == unix.EAGAIN {
+			p.empty = now
+			break
+		}
+		if err != 0 {
+			return fmt.Errorf("read from the TUN device: %w", err)
+		}
+		p.active = now
+		if at := p.crew.now(); at > now+int64(heldUp) {
+			now = at
+		}
+		if n > vnetLen {
+			p.line.read = now
+			p.line.admit(p.arrival(now), p.line.arena.room()[:n])
+		}
+	}
+	for {
+		pk, due := p.line.next(now)
+		if p.due = due; pk == nil || due > now+int64(slack) {
+			return nil
+		}
+		p.active = now
+		to := p.dst
+		if pk.answer {
+			to = p.src
+		}
+		p.line.pop(pk, writeTUN(to, pk, &p.out) == 0)
 	}
 }
 
@@ -155,15 +174,16 @@ func (p *pump) run() error {
 // that came one by one. They must not look like a burst, for which the queue may have no room. So
 // each counts as having come when the line was free for it, if that was since the last look.
 func (p *pump) arrival(now int64) int64 {
-	if now-p.empty > int64(heldUp) {
+	since := now - p.empty
+	if since > int64(heldUp) {
 		return min(now, max(p.empty, p.line.free))
 	}
-	return now - min(p.slept, int64(heldUp))/2
+	return now - since/2
 }
 
 // waiter holds what the blocking system calls point to.
 type waiter struct {
-	fds [2]unix.PollFd
+	fds []unix.PollFd
 	ts  unix.Timespec
 }
 
@@ -178,11 +198,13 @@ func (w *waiter) sleep(ns int64) {
 
 // poll waits for at most ns for one of the descriptors. Signals may end it early.
 func (w *waiter) poll(ns int64) {
-	w.fds[0].Revents, w.fds[1].Revents = 0, 0
+	for i := range w.fds {
+		w.fds[i].Revents = 0
+	}
 	ns = max(0, min(ns, int64(time.Hour)))
 	ns -= ns / 1000 // the kernel adds that to a poll (fs/select.c, select_estimate_accuracy)
 	w.ts = unix.NsecToTimespec(ns)
-	_, _, _ = unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.fds)), 2, uintptr(unsafe.Pointer(&w.ts)), 0, 0, 0)
+	_, _, _ = unix.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&w.fds[0])), uintptr(len(w.fds)), uintptr(unsafe.Pointer(&w.ts)), 0, 0, 0)
 }
 
 // readTUN, writeTUN and sleep take a fraction of a millisecond at most. Telling the Go scheduler
