@@ -23,6 +23,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/fleet"
 	"github.com/fxfer/fxfer/internal/path/lab"
+	"github.com/fxfer/fxfer/pkg/fxfer"
 	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
@@ -34,8 +35,10 @@ const (
 	fleetLimit   = 30 * time.Minute // of a job
 	fleetMoment  = 100 * time.Millisecond
 
-	flowSettles = 5 * time.Second  // a flow that is there first has left its slow start by then
-	flowAlone   = 10 * time.Second // and is measured for so long alone
+	flowSettles  = 5 * time.Second  // flows that are there first have left their slow start by then
+	flowAlone    = 5 * time.Second  // and are measured for so long alone
+	fleetSettles = 10 * time.Second // a fleet sends beside them by then
+	fleetBeside  = 15 * time.Second // and both are measured for so long
 )
 
 // fleetSize is how large the grid's lines and trees are.
@@ -78,7 +81,7 @@ func newStar(ctx context.Context, f *folder, size *fleetSize) (s *star, err erro
 		return nil, errors.Join(fmt.Errorf("set up the hosts: %w", err), l.Close())
 	}
 	s = &star{folder: f, lab: l, undo: undo}
-	if err := s.serve(ctx); err != nil {
+	if err := s.serve(ctx, size); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
@@ -91,8 +94,9 @@ func (s *star) close() error {
 	return errors.Join(s.lab.Close(), s.undo())
 }
 
-// serve starts the server and the controller, and connects to that.
-func (s *star) serve(ctx context.Context) error {
+// serve starts the server and the controller, and connects to that. The controller knows the shared line by
+// the name of each priority.
+func (s *star) serve(ctx context.Context, size *fleetSize) error {
 	s.fxfer = &hosts.Fxfer{Folder: s.Folder, Server: s.lab.Right, Client: s.lab.Left, Addr: s.lab.Right.Addr(), Port: fxferPort, Home: "home/fleet"}
 	if err := s.fxfer.Start(ctx, "--share", "in=in"); err != nil {
 		return err
@@ -103,6 +107,9 @@ func (s *star) serve(ctx context.Context) error {
 	}
 	start := hosts.Command{
 		Host: s.lab.Right, Argv: []string{s.Abs("fxfer"), "fleet", "start", "--listen", ":" + strconv.Itoa(fleetPort)}, Env: []string{"FXFER_HOME=" + s.Abs(home)},
+	}
+	for _, p := range fleetPriorities {
+		start.Argv = append(start.Argv, "--line", fmt.Sprintf("%s=%dbit,%s", p, size.trunk, p))
 	}
 	controller, err := s.Serve(ctx, start, fleetPort)
 	if err == nil { // it has made its buckets by then
@@ -155,8 +162,13 @@ func (s *star) connect(ctx context.Context, keys *fleet.Credentials) error {
 	return err
 }
 
-// work starts a worker on each of the first n hosts. end ends them.
-func (s *star) work(ctx context.Context, n int) (end func(), err error) {
+// member returns a command of a member of the fleet.
+func (s *star) member(args ...string) hosts.Command {
+	return s.fxfer.Warm(append(append([]string{"fleet"}, args...), "--controller", fmt.Sprintf("%v:%d", s.lab.Right.Addr(), fleetPort), "--credentials", s.credentials())...)
+}
+
+// work starts a worker on each of the first n hosts, with more flags. end ends them.
+func (s *star) work(ctx context.Context, n int, flags ...string) (end func(), err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var ended []chan struct{}
 	end = func() {
@@ -166,8 +178,7 @@ func (s *star) work(ctx context.Context, n int) (end func(), err error) {
 		}
 	}
 	for i, host := range s.lab.Leaves[:n] {
-		c := s.fxfer.Warm("fleet", "worker", "--controller", fmt.Sprintf("%v:%d", s.lab.Right.Addr(), fleetPort), "--credentials", s.credentials(),
-			"--name", fmt.Sprint("w", i), "--read", s.Abs("src"))
+		c := s.member(append([]string{"worker", "--name", fmt.Sprint("w", i), "--read", s.Abs("src")}, flags...)...)
 		c.Host = host
 		cmd := s.Prepare(ctx, c)
 		var said hosts.Output
@@ -193,12 +204,13 @@ func (s *star) work(ctx context.Context, n int) (end func(), err error) {
 type fleetProgress struct {
 	at    time.Duration // since it was submitted
 	fleet int64         // bytes on the shared line that came from workers
-	flow  int64         // and from the flow beside
+	flow  int64         // and from the flows beside
 	state fleet.State
 }
 
-// submit has a folder sent, and returns what was to be seen meanwhile.
-func (s *star) submit(ctx context.Context, source, target string, opt fleet.Options) (all []fleetProgress, err error) {
+// submit has a folder sent, and returns what was to be seen meanwhile. It cancels the job after some time,
+// unless that is 0.
+func (s *star) submit(ctx context.Context, source, target string, opt fleet.Options, most time.Duration) (all []fleetProgress, err error) {
 	ctx, cancel := context.WithTimeout(ctx, fleetLimit)
 	defer cancel()
 	now := time.Now().UTC()
@@ -229,6 +241,11 @@ func (s *star) submit(ctx context.Context, source, target string, opt fleet.Opti
 			return all, fmt.Errorf("the job: %d dead shards, %s", j.Dead, j.Reason)
 		case j.State == fleet.Done:
 			return all, nil
+		case most > 0 && time.Since(began) > most:
+			if out, err := s.Prepare(ctx, s.member("cancel", j.ID)).CombinedOutput(); err != nil {
+				return all, fmt.Errorf("cancel the job: %w: %s", err, bytes.TrimSpace(out))
+			}
+			return all, nil
 		}
 		if err := pause(ctx, fleetMoment); err != nil {
 			return all, err
@@ -246,28 +263,41 @@ func (s *star) crossed() (p fleetProgress) {
 	return p
 }
 
-// middle returns the rates on the wire, in bit/s, of the fleet and of a flow beside it, between the first
-// and the last 5 % of what the fleet sent.
-func middle(all []fleetProgress) (rate, flow float64) {
+// middle returns the rate of the fleet on the wire, in bit/s, between the first and the last 5 % of what it sent.
+func middle(all []fleetProgress) float64 {
 	if len(all) == 0 {
-		return 0, 0
+		return 0
 	}
 	total := all[len(all)-1].fleet
-	var from, to *fleetProgress
-	for i := range all {
-		p := &all[i]
+	var from, to time.Duration
+	for _, p := range all {
 		switch {
 		case p.fleet < total/20:
-			from = p
-		case to == nil && p.fleet >= total-total/20:
-			to = p
+			from = p.at
+		case to == 0 && p.fleet >= total-total/20:
+			to = p.at
 		}
 	}
-	if from == nil || to == nil || to.at <= from.at {
+	rate, _ := during(all, from, to)
+	return rate
+}
+
+// during returns the rates on the wire, in bit/s, of the fleet and of the flows beside it between two times.
+func during(all []fleetProgress, from, to time.Duration) (rate, flow float64) {
+	var first, last *fleetProgress
+	for i := range all {
+		switch p := &all[i]; {
+		case p.at <= from:
+			first = p
+		case p.at <= to:
+			last = p
+		}
+	}
+	if first == nil || last == nil {
 		return 0, 0
 	}
-	span := (to.at - from.at).Seconds()
-	return float64(to.fleet-from.fleet) * 8 / span, float64(to.flow-from.flow) * 8 / span
+	span := (last.at - first.at).Seconds()
+	return float64(last.fleet-first.fleet) * 8 / span, float64(last.flow-first.flow) * 8 / span
 }
 
 // fleetRun is what a fleet did.
@@ -276,14 +306,12 @@ type fleetRun struct {
 	bytes   int64
 	took    time.Duration // the whole job
 	rate    float64       // on the shared line while it sends, bit/s
-	flow    float64       // of a cubic flow beside it
-	alone   float64       // of the flow before
 	paused  time.Duration // longest time in which the machine stood still
 	failed  error
 }
 
-// run sends the load with n workers, beside a cubic flow or not.
-func (s *star) run(ctx context.Context, size *fleetSize, n int, beside bool) (r fleetRun) {
+// run sends the load with n workers.
+func (s *star) run(ctx context.Context, size *fleetSize, n int) (r fleetRun) {
 	r.workers, r.bytes = n, size.load.bytes()
 	r.failed = func() error {
 		if err := s.Empty("in"); err != nil {
@@ -298,34 +326,82 @@ func (s *star) run(ctx context.Context, size *fleetSize, n int, beside bool) (r 
 		}
 		paused := hosts.Watch()
 		defer func() { r.paused = paused() }()
-		if beside {
-			stop, err := s.flow(ctx)
-			if err != nil {
-				return err
-			}
-			defer stop()
-			if r.alone, err = s.flowAlone(ctx); err != nil {
-				return err
-			}
-		}
-		all, err := s.submit(ctx, s.loads[size.load].dir, "load", fleet.Options{ShardBytes: size.shardBytes})
+		all, err := s.submit(ctx, s.loads[size.load].dir, "load", fleet.Options{ShardBytes: size.shardBytes}, 0)
 		if err != nil {
 			return err
 		}
 		r.took = all[len(all)-1].at
-		r.rate, r.flow = middle(all)
+		r.rate = middle(all)
 		return nil
 	}()
 	return r
 }
 
-// flow starts a cubic flow from the host in the middle to the server.
-func (s *star) flow(ctx context.Context) (stop func(), err error) {
+// fleetPriorities are those that the shared line has, one after the other.
+var fleetPriorities = []fxfer.Priority{fxfer.PriorityLow, fxfer.PriorityNormal}
+
+// fleetNeighbours are cubic flows on the shared line, and what became of them beside eight workers.
+type fleetNeighbours struct {
+	priority fxfer.Priority // of the line
+	flows    int
+	alone    float64 // bit/s on the wire, of all flows together
+	flow     float64 // and beside the fleet
+	rate     float64 // of the fleet
+	paused   time.Duration
+	failed   error
+}
+
+func (n *fleetNeighbours) name() string {
+	if n.flows == 1 {
+		return fmt.Sprintf("%d workers, priority %s, beside 1 cubic flow", fleetWorkers, n.priority)
+	}
+	return fmt.Sprintf("%d workers, priority %s, beside %d cubic flows", fleetWorkers, n.priority, n.flows)
+}
+
+// beside measures flows alone, and then beside eight workers that share the line with them.
+func (s *star) beside(ctx context.Context, size *fleetSize, n *fleetNeighbours) {
+	n.failed = func() error {
+		if err := s.Empty("in"); err != nil {
+			return err
+		}
+		end, err := s.work(ctx, fleetWorkers, "--line", string(n.priority))
+		if end != nil {
+			defer end()
+		}
+		if err != nil {
+			return err
+		}
+		paused := hosts.Watch()
+		defer func() { n.paused = paused() }()
+		stop, err := s.flow(ctx, n.flows)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		if n.alone, err = s.flowAlone(ctx); err != nil {
+			return err
+		}
+		all, err := s.submit(ctx, s.loads[size.load].dir, "load", fleet.Options{ShardBytes: size.shardBytes}, fleetSettles+fleetBeside)
+		if err != nil {
+			return err
+		}
+		if took := all[len(all)-1].at; took < fleetSettles+fleetBeside {
+			return fmt.Errorf("the job had ended after %v: the load is too small", took)
+		}
+		n.rate, n.flow = during(all, fleetSettles, fleetSettles+fleetBeside)
+		return nil
+	}()
+}
+
+// flow starts cubic flows from the host in the middle to the server.
+func (s *star) flow(ctx context.Context, flows int) (stop func(), err error) {
 	if _, err := s.Serve(ctx, hosts.Command{Host: s.lab.Right, Argv: []string{find("iperf3"), "-s", "-1", "-p", strconv.Itoa(iperfPort)}}, iperfPort); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	cmd := s.Prepare(ctx, hosts.Command{Host: s.lab.Middle[0], Argv: []string{find("iperf3"), "-c", s.lab.Right.Addr().String(), "-p", strconv.Itoa(iperfPort), "-C", "cubic", "-t", "3600"}})
+	cmd := s.Prepare(ctx, hosts.Command{Host: s.lab.Middle[0], Argv: []string{
+		find("iperf3"), "-c", s.lab.Right.Addr().String(), "-p", strconv.Itoa(iperfPort), "-C", "cubic", "-P", strconv.Itoa(flows), "-t", "3600",
+	}})
 	if err := cmd.Start(); err != nil {
 		cancel()
 		return nil, err
@@ -333,7 +409,7 @@ func (s *star) flow(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); _ = cmd.Wait() }, nil
 }
 
-// flowAlone returns the rate of the flow on the wire when it is alone.
+// flowAlone returns the rate of the flows on the wire when they are alone.
 func (s *star) flowAlone(ctx context.Context) (float64, error) {
 	if err := pause(ctx, flowSettles); err != nil {
 		return 0, err
@@ -374,7 +450,7 @@ func (s *star) mixed(ctx context.Context, size *fleetSize) (r mixedResult) {
 		}
 		opt := fleet.Options{Delete: true, ShardFiles: int64(size.small / 40), ShardBytes: size.sparse / 8}
 		for _, took := range []*time.Duration{&r.took, &r.again} {
-			all, err := s.submit(ctx, "src/mixed", "mixed", opt)
+			all, err := s.submit(ctx, "src/mixed", "mixed", opt, 0)
 			if err != nil {
 				return err
 			}

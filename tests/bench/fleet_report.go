@@ -5,15 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 )
 
-// fleetNeighbour and fleetMixed are names of rows.
-const (
-	fleetNeighbour = "8 workers beside a cubic flow"
-	fleetMixed     = "a mixed tree"
-)
+// fleetMixed is the name of a row.
+const fleetMixed = "a mixed tree"
 
 // fleets runs those rows of the grid fleet whose names match, and returns its page.
 func (b *bench) fleets(ctx context.Context, rows *regexp.Regexp) (text string, err error) {
@@ -38,18 +36,27 @@ func (b *bench) fleets(ctx context.Context, rows *regexp.Regexp) (text string, e
 		if !rows.MatchString(fleetName(n)) {
 			continue
 		}
-		r := s.run(ctx, size, n, false)
+		r := s.run(ctx, size, n)
 		b.say("%s: %s", fleetName(n), orError(fmt.Sprintf("%.1f s, %s on the line", r.took.Seconds(), showRate(r.rate)), r.failed))
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
 		runs = append(runs, r)
 	}
-	var flow *fleetRun
-	if rows.MatchString(fleetNeighbour) {
-		r := s.run(ctx, size, fleetWorkers, true)
-		b.say("%s: %s", fleetNeighbour, orError(fmt.Sprintf("%.1f s, the flow keeps %s of %s", r.took.Seconds(), showRate(r.flow), showRate(r.alone)), r.failed))
-		flow = &r
+	var beside []fleetNeighbours
+	for _, p := range fleetPriorities {
+		for _, flows := range []int{1, 8} {
+			n := fleetNeighbours{priority: p, flows: flows}
+			if !rows.MatchString(n.name()) {
+				continue
+			}
+			s.beside(ctx, size, &n)
+			b.say("%s: %s", n.name(), orError(fmt.Sprintf("they keep %s of %s", showRate(n.flow), showRate(n.alone)), n.failed))
+			if err := ctx.Err(); err != nil {
+				return "", err
+			}
+			beside = append(beside, n)
+		}
 	}
 	var mixed *mixedResult
 	if rows.MatchString(fleetMixed) {
@@ -57,7 +64,7 @@ func (b *bench) fleets(ctx context.Context, rows *regexp.Regexp) (text string, e
 		b.say("%s: %s", fleetMixed, orError(fmt.Sprintf("%.1f s, again %.1f s, %d differences", r.took.Seconds(), r.again.Seconds(), strings.Count(r.differences, "\n")), r.failed))
 		mixed = &r
 	}
-	return fleetReport(size, runs, flow, mixed, &m), ctx.Err()
+	return fleetReport(size, runs, beside, mixed, &m), ctx.Err()
 }
 
 // fleetName is the name of the row of n workers.
@@ -69,7 +76,7 @@ func fleetName(n int) string {
 }
 
 // fleetReport is the page.
-func fleetReport(size *fleetSize, runs []fleetRun, flow *fleetRun, mixed *mixedResult, m *machine) string {
+func fleetReport(size *fleetSize, runs []fleetRun, beside []fleetNeighbours, mixed *mixedResult, m *machine) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# A fleet on a shared line\n\n"+
 		"`go run ./tests/bench -grid fleet`, run as root on an idle machine, writes this page. Eight hosts\n"+
@@ -79,18 +86,18 @@ func fleetReport(size *fleetSize, runs []fleetRun, flow *fleetRun, mixed *mixedR
 		"shards of %s.\n\n## How much more sends more\n\n", showRate(float64(size.leg)), showRate(float64(size.trunk)), showSize(size.shardBytes))
 	rows := [][]string{{"", "whole job", "goodput of that", "on the line while sending", "of what the lines allow", "× one worker"}}
 	var failures, paused []string
-	note := func(name string, r *fleetRun) {
-		if r.failed != nil {
-			failures = append(failures, name+": "+r.failed.Error())
+	note := func(name string, failed error, stood time.Duration) {
+		if failed != nil {
+			failures = append(failures, name+": "+failed.Error())
 		}
-		if r.paused > longPause {
-			paused = append(paused, fmt.Sprintf("%s: the machine stood still for %.1f s", name, r.paused.Seconds()))
+		if stood > longPause {
+			paused = append(paused, fmt.Sprintf("%s: the machine stood still for %.1f s", name, stood.Seconds()))
 		}
 	}
 	one := 0.0
 	for i := range runs {
 		r := &runs[i]
-		note(fleetName(r.workers), r)
+		note(fleetName(r.workers), r.failed, r.paused)
 		if r.failed != nil {
 			continue
 		}
@@ -106,13 +113,21 @@ func fleetReport(size *fleetSize, runs []fleetRun, flow *fleetRun, mixed *mixedR
 	table(&b, rows)
 	fmt.Fprintf(&b, "\nThe tree is %d files of %s. \"On the line\" is with the framing of Ethernet, between the first and\n"+
 		"the last 5 %% of what is sent. The goal is the lines of the workers, and 0.93 of the shared one.\n", size.load.files, showSize(size.load.size))
-	if flow != nil {
-		note(fleetNeighbour, flow)
-		if flow.failed == nil {
-			fmt.Fprintf(&b, "\n## What a neighbour keeps\n\n"+
-				"A cubic flow on the shared line was there %v before, and had %s alone. Beside 8 workers it\n"+
-				"keeps **%s, %.2f of that**. The fleet has %s meanwhile.\n", flowSettles+flowAlone, showRate(flow.alone), showRate(flow.flow), flow.flow/flow.alone, showRate(flow.rate))
+	if len(beside) > 0 {
+		fmt.Fprintf(&b, "\n## What neighbours keep\n\n"+
+			"Cubic flows from the host in the middle are on the shared line before. For the 8 workers, the line\n"+
+			"is one with a priority, such as `--line wan=1gbit,low`. Rates are on the line.\n\n")
+		rows := [][]string{{"priority", "cubic flows", "they have alone", "beside the fleet", "they keep", "the fleet has"}}
+		for i := range beside {
+			n := &beside[i]
+			note(n.name(), n.failed, n.paused)
+			if n.failed == nil {
+				rows = append(rows, []string{string(n.priority), strconv.Itoa(n.flows), showRate(n.alone), showRate(n.flow), fmt.Sprintf("%.2f", n.flow/n.alone), showRate(n.rate)})
+			}
 		}
+		table(&b, rows)
+		fmt.Fprintf(&b, "\nThe flows are measured for %v, %v after they began, and again for %v, %v after the job\n"+
+			"was submitted, which is cancelled then.\n", flowAlone, flowSettles, fleetBeside, fleetSettles)
 	}
 	if mixed != nil {
 		fmt.Fprintf(&b, "\n## A tree with everything in it\n\n")

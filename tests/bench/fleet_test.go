@@ -9,7 +9,7 @@ import (
 )
 
 // The rates are those of the time in which the fleet sends, without the list before and the last task
-// behind. A flow beside it counts for the same time.
+// behind. Flows beside it count for a time that does not depend on it.
 func TestMiddle(t *testing.T) {
 	t.Parallel()
 	var all []fleetProgress
@@ -18,13 +18,17 @@ func TestMiddle(t *testing.T) {
 		p.fleet = int64(min(max(0, i-50), 200)) * 100_000
 		all = append(all, p)
 	}
-	rate, flow := middle(all)
-	require.InEpsilon(t, 8e6, rate, 0.02)
-	require.InEpsilon(t, 4e6, flow, 0.02)
-	rate, _ = middle(nil)
-	require.Zero(t, rate)
-	rate, _ = middle(all[:1])
-	require.Zero(t, rate)
+	require.InEpsilon(t, 8e6, middle(all), 0.02)
+	require.Zero(t, middle(nil))
+	require.Zero(t, middle(all[:1]))
+	rate, flow := during(all, 10*time.Second, 20*time.Second)
+	require.InEpsilon(t, 8e6, rate, 0.001)
+	require.InEpsilon(t, 4e6, flow, 0.001)
+	rate, flow = during(all, 20*time.Second, 30*time.Second)
+	require.InEpsilon(t, 4e6, rate, 0.001)
+	require.InEpsilon(t, 4e6, flow, 0.001)
+	rate, flow = during(all, 40*time.Second, 50*time.Second)
+	require.Zero(t, rate+flow)
 }
 
 // The page has figures of what was measured, and the reasons for what was not.
@@ -35,11 +39,15 @@ func TestFleetReport(t *testing.T) {
 		{workers: 8, bytes: 960 * mb, took: 9 * time.Second, rate: 950 * mbit, paused: 2 * time.Second},
 		{workers: 4, failed: errors.New("a cut line")},
 	}
-	flow := &fleetRun{workers: 8, rate: 600 * mbit, flow: 300 * mbit, alone: 900 * mbit}
-	page := fleetReport(&wholeFleet, runs, flow, &mixedResult{differences: ">f.st...... a\n"}, &machine{})
+	beside := []fleetNeighbours{
+		{priority: "low", flows: 1, rate: 600 * mbit, flow: 300 * mbit, alone: 900 * mbit},
+		{priority: "normal", flows: 8, failed: errors.New("no iperf3"), paused: 3 * time.Second},
+	}
+	page := fleetReport(&wholeFleet, runs, beside, &mixedResult{differences: ">f.st...... a\n"}, &machine{})
 	for _, text := range []string{
 		"| 1 worker | 40.0 s | 192 Mbit/s | 196 Mbit/s | 0.980 | 1.00 |", "| 0.950 | 4.85 |", "- 4 workers: a cut line",
-		"- 8 workers: the machine stood still for 2.0 s", "300 Mbit/s, 0.33 of that", "rsync sees differences", ">f.st...... a",
+		"- 8 workers: the machine stood still for 2.0 s", "| low | 1 | 900 Mbit/s | 300 Mbit/s | 0.33 | 600 Mbit/s |",
+		"- 8 workers, priority normal, beside 8 cubic flows: no iperf3", "beside 8 cubic flows: the machine stood still for 3.0 s", "rsync sees differences", ">f.st...... a",
 	} {
 		require.Contains(t, page, text)
 	}
