@@ -166,6 +166,33 @@ func TestKilledRanges(t *testing.T) {
 	t.Logf("%d kills; %d bytes in ranges, %d by the last task, of %d", killed, sent, again, 2*rangedBytes)
 }
 
+// TestDamagedRanges: ranges that were complete are damaged at the server while that is down. The file is
+// whole in the end.
+func TestDamagedRanges(t *testing.T) {
+	t.Parallel()
+	rng := random(t)
+	s := newSite(t, 2, "12mbit", short)
+	fill(t, rng, filepath.Join(s.source(), "large"), false)
+	id := s.submit(s.source()+"/", "/out", fleet.Options{ShardBytes: 4 << 20})
+	s.workers[0].says("msg=ended key=" + id + ".1-1.")
+	s.server.kill()
+	left, err := filepath.Glob(filepath.Join(s.dir, "files", "out", ".fxfer-*.part"))
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	f, err := os.OpenFile(left[0], os.O_WRONLY, 0)
+	require.NoError(t, err)
+	for off := int64(0); off < rangedBytes; off += 1 << 22 {
+		_, err = f.WriteAt([]byte("damage"), off+rng.Int64N(1<<20))
+		require.NoError(t, err)
+	}
+	require.NoError(t, f.Close())
+	s.server.start()
+	j, _ := s.wait(id)
+	require.Equal(t, fleet.Done, j.State, j.Reason)
+	s.same("large")
+	agree(t, s.source(), filepath.Join(s.dir, "files", "out"))
+}
+
 // TestChangedRanges: a file that changes after it was listed is sent by the last task as it is then.
 func TestChangedRanges(t *testing.T) {
 	t.Parallel()
