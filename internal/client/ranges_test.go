@@ -108,7 +108,7 @@ func TestSendRange(t *testing.T) {
 		"append only":        {rights: a, err: "may not be written to"},
 		"no room for all":    {rights: w, quota: rangedSize - 1, err: "quota"},
 		"room for all":       {rights: w, quota: rangedSize + 1<<20},
-		"an older version":   {rights: w, there: "old", err: ErrNoRange.Error()},
+		"an older version":   {rights: w, there: "old", err: ErrNoRange.Error() + ": an older version is there"},
 		"checksums":          {rights: w | r, target: Target{Checksum: true}, err: "only written"},
 		"only what is there": {rights: w, target: Target{Existing: true}, err: "only written"},
 		"a backup":           {rights: w, target: Target{BackupDir: "old"}, err: "only written"},
