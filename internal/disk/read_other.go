@@ -39,13 +39,27 @@ func (f *folder) readFile(base string, id Identity, buf []byte) error {
 	return err
 }
 
-// fileRef distinguishes files.
-type fileRef struct{ info fs.FileInfo }
+// fileRef distinguishes files. Where files have no numbers, those of two calls of refOf always differ.
+type fileRef struct {
+	ino, dev uint64
+	info     fs.FileInfo // nil with numbers
+}
 
-func refOf(info fs.FileInfo) fileRef { return fileRef{info} }
+func refOf(info fs.FileInfo) fileRef {
+	if ino, dev := fileID(info); ino != 0 {
+		return fileRef{ino: ino, dev: dev}
+	}
+	return fileRef{info: info}
+}
 
 // holdsAs reports whether the entry name in f is that file.
-func (f *folder) holdsAs(name string, file fileRef) bool { return isNamed(f.root, name, file.info) }
+func (f *folder) holdsAs(name string, file fileRef) bool {
+	if file.info != nil {
+		return isNamed(f.root, name, file.info)
+	}
+	info, err := f.root.Lstat(name)
+	return err == nil && refOf(info) == file
+}
 
 // look describes the folder name in f. It follows no symlink.
 func (f *folder) look(name string) (*os.File, fs.FileInfo, error) {
