@@ -17,6 +17,11 @@ const (
 	// sides.
 	announceFirst = 64
 	announceMost  = 1024
+	// handedOver is how many items the walk hands over at once, handedBytes what their names and
+	// attributes may take, and handedAhead how often it may do so before anybody takes them.
+	handedOver  = 64
+	handedBytes = 64 << 10
+	handedAhead = 2
 )
 
 // announcer announces a source's items to the receiver. One goroutine uses it.
@@ -37,7 +42,7 @@ func (s *Sender) walk() error {
 	a := announcer{s: s, lap: s.side.clock.start(Walk), most: announceFirst}
 	defer a.lap.stop()
 	s.send(&wire.Manifest{Single: s.source.Single(), Prune: s.opt.Prune, Delta: true})
-	err := s.source.Walk(s.side.ctx, a.visit, a.failed)
+	err := a.list()
 	a.lap.enter(Room)
 	a.flush()
 	if s.side.over() {
@@ -53,8 +58,83 @@ func (s *Sender) walk() error {
 	return nil
 }
 
+// list walks the source and announces its items. The walk has a goroutine of its own: it asks the
+// system for the metadata of each entry, which takes as long as everything else that is done here.
+func (a *announcer) list() error {
+	ctx, stop := context.WithCancel(a.s.side.ctx)
+	defer stop()
+	h := handover{ctx: ctx, out: make(chan []Item, handedAhead), spare: make(chan []Item, handedAhead+2)}
+	var walked error
+	go func() { // whose end the loop below waits for
+		defer close(h.out)
+		if walked = a.s.source.Walk(ctx, h.visit, a.failed); walked == nil {
+			walked = h.flush()
+		}
+	}()
+	var err error
+	for items := range h.out {
+		for i := 0; err == nil && i < len(items); i++ {
+			err = a.visit(&items[i])
+		}
+		if len(a.batch) > 0 && time.Since(a.since) > announceWithin {
+			a.flush()
+		}
+		if err != nil {
+			stop()
+		}
+		clear(items)
+		h.spare <- items[:0]
+	}
+	if err == nil {
+		err = walked
+	}
+	return err
+}
+
+// handover hands the items of a walk over to the announcer, many at a time. One goroutine uses it.
+type handover struct {
+	ctx   context.Context
+	out   chan []Item
+	spare chan []Item // that were announced, to be used again
+	items []Item
+	held  int       // bytes of their names and attributes
+	since time.Time // of the first one
+}
+
+// visit hands an item over, soon.
+func (h *handover) visit(item Item) error {
+	if h.items == nil {
+		select {
+		case h.items = <-h.spare:
+		default:
+			h.items = make([]Item, 0, handedOver)
+		}
+		h.held, h.since = 0, time.Now()
+	}
+	h.items = append(h.items, item)
+	h.held += heldBy(&item.Entry)
+	if len(h.items) == handedOver || h.held > handedBytes || item.Early || time.Since(h.since) > announceWithin {
+		return h.flush()
+	}
+	return nil
+}
+
+// flush hands over what there is.
+func (h *handover) flush() error {
+	if h.items == nil {
+		return nil
+	}
+	select {
+	case h.out <- h.items:
+		h.items = nil
+		return nil
+	case <-h.ctx.Done():
+		return context.Cause(h.ctx)
+	}
+}
+
 // visit announces an item, once there is room for it.
-func (a *announcer) visit(item Item) error {
+func (a *announcer) visit(item *Item) error {
 	for !a.s.manifest.hasRoom() {
 		a.flush()
 		a.lap.enter(Room)
@@ -68,16 +148,15 @@ func (a *announcer) visit(item Item) error {
 		}
 	}
 	if item.Unread != nil {
-		a.unread(&item)
+		a.unread(item)
 	}
 	if len(a.batch) == 0 {
 		a.since = time.Now()
 	}
-	e := a.add(item, 0)
+	e := a.add(*item, 0)
 	a.batch = append(a.batch, e)
 	a.held += e.held
-	late := time.Since(a.since) > announceWithin
-	if len(a.batch) >= a.most || late || a.held > wire.MaxMessage/4 || item.Early { // who knows when another file grows
+	if len(a.batch) >= a.most || a.held > wire.MaxMessage/4 || item.Early { // who knows when another file grows
 		a.flush()
 	}
 	return nil
