@@ -56,6 +56,7 @@ type Receiver struct {
 	pruner    *pruner
 	streams   streamSet
 	answers   []wire.Answer // room for those to a message of entries; only entries uses it
+	scout     *scout        // the same
 
 	failed, grave atomic.Int64 // entries; see isGrave
 	finished      atomic.Bool  // the sender is about to hear that all is done
@@ -81,6 +82,7 @@ func NewReceiver(
 	v.target.remover = &remover{side: v.side, target: v.target}
 	v.committer = newCommitter(v.side, v.target, opt.Target.Readback, v.table.underWay, v)
 	v.target.flush = v.committer.flushNow
+	v.scout = &scout{look: v.target.look}
 	v.pruner = newPruner(v.side, v.target, v.end)
 	v.links = &linker{target: v.target, table: v.table}
 	v.offers = newOffers(v.side, v.target, opt.Memory)
@@ -281,9 +283,11 @@ func (v *Receiver) entries(m *wire.Entries) error {
 		return err
 	}
 	answers := wire.Answers{Answers: v.answers[:0]}
+	v.scout.begin(m.Entries)
+	defer v.scout.end()
 	var needed []*receiving
 	for i := range m.Entries {
-		e, a := v.entry(m.First+uint64(i), &m.Entries[i])
+		e, a := v.entry(m.First+uint64(i), &m.Entries[i], v.scout.at(i))
 		if v.side.over() {
 			return errClosed
 		}
@@ -317,26 +321,21 @@ func (v *Receiver) entries(m *wire.Entries) error {
 
 // entry takes one entry in and returns the answer to it; one without verdict comes later. Once a
 // Need is on its way, the caller calls goOn.
-func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answer) {
+func (v *Receiver) entry(index uint64, x *wire.Entry, seen *sight) (e *receiving, a wire.Answer) {
 	a = wire.Answer{Index: index}
-	meta, err := v.target.place(x)
+	placed, err := seen.misplaced == nil, seen.err
 	done, free := v.table.reach(x.Path)
 	if len(done) > 0 {
 		v.setFolders(done)
 	}
 	v.side.event(Event{Kind: Found, Index: index, Entry: x})
-	var have disk.Meta
-	placed := err == nil
-	if placed {
-		have, err = v.target.tree.StatTarget(meta.Path)
-	}
-	if err == nil && free && !v.opt.Early && v.opt.Range == nil && v.comparer.isSameFile(x, &meta, &have) {
+	if err == nil && free && !v.opt.Early && v.opt.Range == nil && v.comparer.isSameFile(x, &seen.meta, &seen.have) {
 		a.Verdict = wire.Same
 		v.table.pass(x)
-		v.side.event(Event{Kind: Same, Index: index, Entry: x, At: meta.Path})
+		v.side.event(Event{Kind: Same, Index: index, Entry: x, At: seen.meta.Path})
 		return nil, a
 	}
-	e = &receiving{index: index, entry: *x, meta: meta, held: heldBy(x), short: -1, early: v.opt.Early}
+	e = &receiving{index: index, entry: *x, meta: seen.meta, held: heldBy(x), short: -1, early: v.opt.Early}
 	v.table.add(e)
 	switch {
 	case placed && v.opt.Early:
@@ -344,7 +343,7 @@ func (v *Receiver) entry(index uint64, x *wire.Entry) (e *receiving, a wire.Answ
 	case placed && v.opt.Range != nil && x.Kind != wire.Dir:
 		err = v.comparer.ranged(e, v.opt.Range, &a)
 	case placed:
-		err = v.comparer.decide(e, have, err, &a)
+		err = v.comparer.decide(e, seen.have, err, &a)
 	}
 	if v.endIfHopeless(err) {
 		return e, wire.Answer{}
