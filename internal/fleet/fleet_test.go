@@ -425,13 +425,13 @@ func TestAway(t *testing.T) {
 		nats.ErrNoServers, nats.ErrTimeout, io.EOF, &net.OpError{Op: "dial", Err: &net.DNSError{}},
 		fmt.Errorf("of a queue: %w", &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}),
 	} {
-		require.True(t, away(err), err)
+		require.True(t, Away(err), err)
 	}
 	for _, err := range []error{
 		nats.ErrAuthorization, errors.New("no such file"), &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
 		&net.OpError{Op: "remote error", Err: tls.AlertError(116)},
 	} {
-		require.False(t, away(err), err)
+		require.False(t, Away(err), err)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // Member asks a fleet about its jobs, and submits them.
@@ -52,7 +54,7 @@ func (m *Member) Submit(ctx context.Context, source, url string, opt Options) (i
 		Source: source, URL: url, Options: opt, Submitted: now, State: New,
 	}
 	if err := j.Check(); err != nil {
-		return "", err
+		return "", &fxfer.Error{Kind: fxfer.KindUsage, Err: err}
 	}
 	text, err := json.Marshal(&j)
 	if err == nil {

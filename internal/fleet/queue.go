@@ -116,10 +116,35 @@ func connect(q Queue, name string) (*nats.Conn, error) {
 		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2), nats.Timeout(10*time.Second), nats.IgnoreAuthErrorAbort())
 	conn, err := nats.Connect(url, opts...)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", q, err)
+		return nil, fmt.Errorf("%s: %w", q, worded(err))
 	}
 	return conn, nil
 }
+
+// worded puts errors of NATS and of sockets into words for people.
+func worded(err error) error {
+	var network net.Error
+	switch {
+	case errors.Is(err, io.EOF):
+		return &wordedError{err, "it closed the connection"}
+	case errors.Is(err, nats.ErrNoServers):
+		return &wordedError{err, "nobody answers there"}
+	case errors.Is(err, nats.ErrAuthorization):
+		return &wordedError{err, "it does not accept these credentials"}
+	case errors.Is(err, nats.ErrTimeout), errors.As(err, &network) && network.Timeout():
+		return &wordedError{err, "no answer in time"}
+	}
+	return err
+}
+
+// wordedError is an error with another text.
+type wordedError struct {
+	error
+	text string
+}
+
+func (e *wordedError) Error() string { return e.text }
+func (e *wordedError) Unwrap() error { return e.error }
 
 // pingEvery is how often a connection is tested. After three times of it without an answer, a member of
 // a cluster turns to another server, long before its lease ends.
@@ -131,7 +156,7 @@ const pingEvery = 3 * time.Second
 func connectPatiently(ctx context.Context, q Queue, name string, waiting func(error)) (*nats.Conn, error) {
 	for said := ""; ; {
 		conn, err := connect(q, name)
-		if err == nil || !away(err) {
+		if err == nil || !Away(err) {
 			return conn, err
 		}
 		if err.Error() != said {
@@ -144,8 +169,8 @@ func connectPatiently(ctx context.Context, q Queue, name string, waiting func(er
 	}
 }
 
-// away reports whether a connection failed because nobody answers now.
-func away(err error) bool {
+// Away reports whether a connection failed because nobody answers now.
+func Away(err error) bool {
 	var certificate *tls.CertificateVerificationError
 	switch {
 	case errors.As(err, &certificate), errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), errors.Is(err, nats.ErrAuthRevoked):

@@ -28,16 +28,17 @@ func New(version string) *cobra.Command {
 		Use:   "fleet",
 		Short: "Send one tree with many hosts",
 		Long: `A fleet sends one tree with many hosts that see the same files. A controller keeps
-the jobs. Workers take shards of about 32 GB or 20,000 files, and send them with
-their own keys:
+the jobs. Workers take parts of the tree, called shards, of about 32 GB or 20,000
+files each, and send them with their own keys:
 
   1. on one host:    fxfer fleet start
   2. on each host:   fxfer fleet worker --controller HOST --read /data
   3. anywhere:       fxfer fleet submit --controller HOST /data/ fxfer://nas/files
 
-Copy credentials.json from the controller's folder to workers and to those who
-submit. Whoever has it can submit jobs. A worker sends only what is in the folders
-of --read, and only to servers that know its key.
+First, let each worker into the server: run "fxfer ls" there with an invitation, as
+the account of the worker. Then copy credentials.json, whose place "fleet start"
+prints, to workers and to those who submit. Whoever has it can submit jobs. A worker
+sends only what is in the folders of --read.
 
 Controller and workers may die and come back at any time: a shard whose worker is
 gone goes to another one. The last task of a job does what "fxfer send" does, so
@@ -66,15 +67,16 @@ With --nats, jobs are in the JetStream of NATS servers of your own. Members conn
 to these, with the same flags, and not to the controller. A cluster of three keeps
 three copies of everything, so that one of its servers may die.
 
-Workers that name a line with --line use no more than its rate together. PRIORITY is
-their priority towards others there.
+A line is what workers share on the way to a server, such as the WAN of their site.
+Workers that name it with --line use no more than its rate together. PRIORITY says
+how they share it with others: low, normal or high.
 
 With --web, start serves a dashboard, which asks for the token in the file web-token
 beside the store, and metrics for Prometheus, which need none.`,
 		Example: `  fxfer fleet start
   fxfer fleet start --line wan=1gbit,low
   fxfer fleet start --nats tls://nats1 --nats tls://nats2 --nats-credentials fleet.creds`,
-		Args:    cobra.NoArgs,
+		Args:    option.Exactly(0),
 		PreRunE: func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) },
 		RunE: func(c *cobra.Command, _ []string) error {
 			dir, err := folder()
@@ -120,6 +122,7 @@ beside the store, and metrics for Prometheus, which need none.`,
 	option.Add(c.Flags(), &pages, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)
 	external.add(c)
 	option.AddSettings(c)
+	c.Flags().SortFlags = false
 	return c
 }
 
@@ -165,17 +168,17 @@ servers with the key in FXFER_HOME, so each server has to know this key, and thi
 host has to know the server: run "fxfer ls" with an invitation first.
 
 Name each folder that jobs may be about with --read. Symbolic links that lead out
-of these folders are sent as links, and jobs about them fail.
+of these folders are sent as links. A job whose source is reached by such a link fails.
 
 With --line, the controller gives this worker a part of the line's rate while it has
 a task, more if it uses that. Without an answer of the controller for 5 s, the worker
 sends nothing until the next one.`,
 		Example: `  fxfer fleet worker --controller head --read /data --read /scratch
   fxfer fleet worker --controller head --read /data --line wan`,
-		Args: cobra.NoArgs,
+		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			if len(read) == 0 {
-				return exit.Usage("for example: --read /data", "the worker may read no folder")
+				return exit.Usage("for example: fxfer fleet worker --read /data", "--read is missing: which folders may the worker send?")
 			}
 			queue, err := m.queue(c)
 			if err != nil {

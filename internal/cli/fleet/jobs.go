@@ -54,8 +54,11 @@ send", SRC puts the folder itself below URL, and SRC/ puts its content there.`,
 			asking, cancel := context.WithTimeout(ctx, askFor)
 			defer cancel()
 			id, err := x.Submit(asking, source, args[1], job)
-			if err != nil {
-				return exit.Usage("see `fxfer fleet submit --help`", "%w", err)
+			switch {
+			case fxfer.KindOf(err) == fxfer.KindUsage:
+				return exit.WithHint(err, "see `fxfer fleet submit --help`")
+			case err != nil:
+				return &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
 			}
 			fmt.Fprintln(c.OutOrStdout(), id)
 			if !wait {
@@ -113,7 +116,17 @@ func newStatus() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "status [JOB]",
 		Short: "Show a fleet's jobs, or one with its tasks",
-		Args:  cobra.MaximumNArgs(1),
+		Long: `Status lists the jobs, with how many of their shards are sent and how many workers
+have given up as dead. With JOB, it also lists the tasks that run, wait for another
+attempt, or are dead, with the reason. "fxfer fleet retry" tries dead ones again.`,
+		Example: `  fxfer fleet status
+  fxfer fleet status 20261120-021500-k3x7qa`,
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return option.Exactly(1)(c, args)
+			}
+			return option.NoEmpty(args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			return m.ask(c, func(ctx context.Context, x *fleet.Member) error {
 				all, err := statusOf(ctx, x, args)

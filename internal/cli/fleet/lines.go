@@ -24,7 +24,10 @@ type namedLine struct {
 
 // parseLine reads NAME=RATE or NAME=RATE,PRIORITY.
 func parseLine(s string) (l namedLine, err error) {
-	name, text, _ := strings.Cut(s, "=")
+	name, text, ok := strings.Cut(s, "=")
+	if !ok {
+		return l, fmt.Errorf("%q is not like wan=1gbit or wan=1gbit,low", s)
+	}
 	text, priority, named := strings.Cut(text, ",")
 	if l.name, err = parseLineName(name); err != nil {
 		return l, err
@@ -51,9 +54,10 @@ func newLines() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "lines",
 		Short: "Show lines, and what workers may use of them",
-		Long: `Lines shows what the controller has given out of each line. A worker that has no task
-has no part of it. What a worker had that has died is given out again after 5 s.`,
-		Args: cobra.NoArgs,
+		Long: `Lines shows what the controller has given out of each line that "fleet start --line"
+names. A worker that has no task has no part of it. What a worker had that has died
+is given out again after 5 s.`,
+		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return m.ask(c, func(ctx context.Context, x *fleet.Member) error {
 				lines, err := x.Lines(ctx)

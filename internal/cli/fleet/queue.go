@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"strings"
 	"time"
@@ -73,6 +75,7 @@ func (m *member) add(c *cobra.Command) {
 	option.Add(c.Flags(), &m.controller, "controller", "address", "localhost:"+defaultPort, "host, or host:port, of the controller", parseController)
 	option.Add(c.Flags(), &m.credentials, "credentials", "file", "", "credentials; without it fleet/credentials.json in FXFER_HOME", option.ParseFile)
 	m.external.add(c)
+	c.Flags().SortFlags = false
 	option.AddSettings(c)
 	c.PreRunE = func(c *cobra.Command, _ []string) error { return option.ApplySettings(c) }
 }
@@ -81,7 +84,10 @@ func parseController(s string) (string, error) {
 	if !strings.Contains(s, ":") {
 		s += ":" + defaultPort
 	}
-	return parseAddress(s)
+	if _, err := parseAddress(s); err != nil {
+		return "", fmt.Errorf("%q is not like head or head:%s", s, defaultPort)
+	}
+	return s, nil
 }
 
 func (m *member) queue(c *cobra.Command) (fleet.Queue, error) {
@@ -98,6 +104,10 @@ func (m *member) queue(c *cobra.Command) (fleet.Queue, error) {
 		file = fleet.CredentialsFile(dir)
 	}
 	keys, err := fleet.LoadCredentials(file)
+	if errors.Is(err, fs.ErrNotExist) && m.credentials == "" {
+		err = &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("this host has no credentials of a fleet: there is no %s", file)}
+		return nil, exit.WithHint(err, "copy the file from the host of `fxfer fleet start`, or name it with --credentials")
+	}
 	if err != nil {
 		return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}, "copy the file from the controller, and name it with --credentials")
 	}
@@ -130,8 +140,12 @@ func (m *member) connect(ctx context.Context, c *cobra.Command) (*fleet.Member, 
 		return nil, err
 	}
 	x, err := fleet.Connect(ctx, queue)
-	if err != nil {
-		return nil, &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
+	if err == nil {
+		return x, nil
 	}
-	return x, nil
+	advice := ""
+	if _, controlled := queue.(*fleet.Controlled); controlled && fleet.Away(err) {
+		advice = "does `fxfer fleet start` run there, and on this port?"
+	}
+	return nil, exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}, advice)
 }

@@ -46,7 +46,7 @@ func TestQueueFlags(t *testing.T) {
 		"status --credentials=x " + nats:                 "--credentials is for a queue in the controller",
 		"worker --read=/ --nats-credentials=/c":          "--nats-credentials needs --nats",
 		"submit --nats-key=/k / fxfer://x/y":             "--nats-key needs --nats",
-		"status " + nats:                                 "nats://127.0.0.1:1: nats: no servers",
+		"status " + nats:                                 "nats://127.0.0.1:1: nobody answers there",
 		"status --nats-ca=/none " + nats:                 "/none",
 		"status --nats-credentials=/none " + nats:        "/none",
 		"start --nats-cert=/none --nats-key=/no " + nats: "/none",
