@@ -192,16 +192,20 @@ func copiesClient() (*fxfer.Client, error) {
 }
 
 // listCopies lists the copies that a server makes for this client.
-func listCopies(ctx context.Context, w io.Writer, at fxfer.URL, asJSON bool) error {
+func listCopies(c *cobra.Command, at fxfer.URL, asJSON bool) error {
 	client, err := copiesClient()
 	if err != nil {
 		return err
 	}
-	all, err := client.Copies(ctx, at, "")
-	if err == nil {
-		printCopies(w, all, asJSON, time.Now())
+	all, err := client.Copies(c.Context(), at, "")
+	if err != nil {
+		return err
 	}
-	return err
+	if len(all) == 0 && !asJSON {
+		fmt.Fprintln(c.ErrOrStderr(), "fxfer: you have asked this server for no copy: `fxfer copy` does")
+	}
+	printCopies(c.OutOrStdout(), all, asJSON, time.Now())
+	return nil
 }
 
 // changeCopies changes copies of a server: those named, or all that go on.

@@ -138,11 +138,14 @@ func newQueueList() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return listCopies(c.Context(), c.OutOrStdout(), at, asJSON)
+				return listCopies(c, at, asJSON)
 			}
 			queues, err := queuesOf(strings.Join(args, ""))
 			if err != nil {
 				return err
+			}
+			if len(queues) == 0 && !asJSON {
+				fmt.Fprintln(c.ErrOrStderr(), "fxfer: there is no queue: `fxfer watch` makes one")
 			}
 			for i, q := range queues {
 				about, files, err := q.List()
@@ -344,7 +347,7 @@ URL" lists the IDs.`,
 }
 
 func newQueueDrop() *cobra.Command {
-	c := newQueueEdit("drop", "Do not send failed files, or these, or forget a queue",
+	c := newQueueEdit("drop", "Give up files, those that failed or FILE, or forget a queue",
 		`Drop keeps files from being sent: those that failed, or FILE. A file that changes
 later is sent again. Drop does not change files that are being sent or there, and
 removes nothing.

@@ -10,6 +10,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
+	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -75,7 +76,7 @@ func (o *CopyOptions) fill() error {
 	o.Valid, o.Uses = cmp.Or(o.Valid, identity.CapabilityTTL), cmp.Or(o.Uses, identity.CapabilityUses)
 	switch {
 	case o.Valid < time.Second || o.Valid > identity.MaxCapabilityTTL:
-		return session.Usage("choose 1 s to 30 days", "a copy that may go on for %v", o.Valid)
+		return session.Usage("choose 1 s to 30 days", "a copy that may go on for %s", units.Span(o.Valid))
 	case o.Uses < 1 || o.Uses > identity.MaxCapabilityUses:
 		return session.Usage("", "%d sessions for a copy: give 1 to %d", o.Uses, identity.MaxCapabilityUses)
 	case o.RateLimit < 0:

@@ -9,7 +9,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -173,7 +172,7 @@ func New(opt Options) (*Relay, error) {
 	}
 	r.listen, err = transport.Listen(opt.Listen, r.config())
 	if err != nil {
-		return nil, &session.Error{Kind: session.KindOther, Err: fmt.Errorf("listen on %s: %w", opt.Listen, err)}
+		return nil, session.ListenError(opt.Listen, err)
 	}
 	return r, nil
 }

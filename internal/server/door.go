@@ -100,7 +100,7 @@ func listenTCP(door, addr string) (net.Listener, error) {
 	cfg.SetMultipathTCP(false) // as all sockets of the server
 	l, err := cfg.Listen(context.Background(), "tcp", addr)
 	if err != nil {
-		return nil, listenError(addr, fmt.Errorf("%s: %w", door, err))
+		return nil, session.ListenError(addr, fmt.Errorf("%s: %w", door, err))
 	}
 	return l, nil
 }

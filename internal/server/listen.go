@@ -1,10 +1,7 @@
 package server
 
 import (
-	"errors"
-	"fmt"
 	"net"
-	"syscall"
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -60,21 +57,11 @@ func (s *Server) listenWith(p transport.Protocol, addr string) error {
 	}
 	l, err := transport.Listen(addr, cfg)
 	if err != nil {
-		return listenError(addr, err)
+		return session.ListenError(addr, err)
 	}
 	s.listen = append(s.listen, l)
 	if w := transport.SmallBuffers(l); w != "" {
 		s.log.Warn("QUIC will lose datagrams at high rates", "reason", w)
 	}
 	return nil
-}
-
-// listenError explains why the server can't listen on an address.
-func listenError(addr string, err error) error {
-	var bad *net.AddrError
-	if errors.As(err, &bad) || errors.Is(err, syscall.EADDRNOTAVAIL) {
-		return session.Usage("", "listen on %s: %w", addr, err)
-	}
-	// The port is taken, or this user may not use it.
-	return &session.Error{Kind: session.KindOther, Err: fmt.Errorf("listen on %s: %w", addr, err)}
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
@@ -138,6 +139,16 @@ func KindOfCode(e *wire.Error) Kind {
 		return KindInterrupted
 	}
 	return KindOther
+}
+
+// ListenError explains why this host can't listen on an address.
+func ListenError(addr string, err error) error {
+	var bad *net.AddrError
+	if errors.As(err, &bad) || errors.Is(err, syscall.EADDRNOTAVAIL) {
+		return Usage("", "listen on %s: %w", addr, err)
+	}
+	// The port is taken, or this user may not use it.
+	return &Error{Kind: KindOther, Err: fmt.Errorf("listen on %s: %w", addr, err)}
 }
 
 // Usage is the error of a request that makes no sense. Its text ends with what to do instead, which

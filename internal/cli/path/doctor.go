@@ -34,10 +34,10 @@ func NewDoctor() *cobra.Command {
 		Use:   "doctor [--for RATE,RTT] [--share DIR]",
 		Short: "Find settings of this host that cost goodput",
 		Long: `Doctor reads the settings of this host that matter to transfers over a long
-path: buffers and other sysctls, routes, interfaces, CPUs, limits, the clock,
-and with --share the speed of a disk. It shows what costs goodput on the path of
---for, why, the command that fixes it, and the gain to expect, largest first. It
-changes nothing; "fxfer doctor apply" does.
+path: buffers and other settings of the kernel, routes, interfaces, CPUs, limits,
+the clock, and with --share the speed of a disk. It shows what costs goodput on the
+path of --for, why, the command that fixes it, and the gain to expect, largest
+first. It changes nothing; "fxfer doctor apply" does.
 
 Gains count this host alone; the other host can be a limit, too. Doctor runs on
 Linux.`,

@@ -219,8 +219,14 @@ that has the same FXFER_HOME. A client is one user account on one machine: use
 the URL as the account that will run the transfers. With --share, the server
 need not run yet. Without --share, the URL is for all shares of the running
 server; if several run, --port names one. A client never gets more than the
-rights of the share itself.`,
-		Example: `  fxfer invite --share backup --rights wo --expires 24h`,
+rights of the share itself.
+
+Rights are read, which includes list; write, which includes changes and deletion of
+what is there; list, which shows names; and append, which only adds snapshots. rw is
+read and write, ro is read, wo is write.`,
+		Example: `  fxfer invite                                            all shares, for 10 minutes
+  fxfer invite --share backup --rights append --comment laptop
+  fxfer invite --share backup --rights ro --expires 24h --name nas.example.org`,
 		Args:    option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			store, err := openStore()
