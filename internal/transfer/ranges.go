@@ -223,15 +223,15 @@ func (v *Receiver) stageRange(e *receiving) {
 // nameRanges completes a file whose ranges are all there. Each range was compared when it was written.
 func (v *Receiver) nameRanges(e *receiving) {
 	part := e.partial().(*disk.PartialRange)
-	if err := v.readRanges(e, part.Unread()); err != nil {
-		v.failEntry(e, err)
-		return
-	}
 	meta := e.meta
 	meta.Size = e.size
-	staged, err := part.Stage(meta)
+	var staged *disk.Staged
+	err := v.readRanges(e, part.Unread())
+	if err == nil {
+		staged, err = part.Stage(meta)
+	}
 	switch {
-	case errors.Is(err, fs.ErrClosed): // another session does it
+	case errors.Is(err, fs.ErrClosed), errors.Is(err, disk.ErrIncomplete): // another session does it, or has found damage
 		v.leaveRange(e)
 	case err != nil:
 		v.failEntry(e, err)

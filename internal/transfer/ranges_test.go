@@ -546,6 +546,43 @@ func TestRangeDamagedLater(t *testing.T) {
 	}
 }
 
+// TestRangesReadByMany: while one session reads what came before, others come with ranges that are complete.
+// One of them gives the file its name, and none fails.
+func TestRangesReadByMany(t *testing.T) {
+	content := randomBytes(seeded(t), rangedSize)
+	for range 5 {
+		source, target := makeRanged(t, content)
+		for _, n := range []uint64{0, 1, 2, 3} {
+			sendRange(t, source, target, n).ok(t)
+		}
+		left, err := filepath.Glob(filepath.Join(target, "sub", ".fxfer-*.part*"))
+		require.NoError(t, err)
+		require.Len(t, left, 1)
+		require.NoError(t, os.Chmod(left[0], 0o640)) // somebody may have changed it
+		var others sync.WaitGroup
+		done := make(chan struct{})
+		for n := range uint64(3) {
+			others.Go(func() {
+				for over := false; !over; {
+					select {
+					case <-done:
+						over = true
+					default:
+					}
+					x := sendRange(t, source, target, n)
+					x.ok(t)
+					require.Contains(t, []EventKind{Skipped, Same, Committed}, x.last())
+				}
+			})
+		}
+		last := sendRange(t, source, target, 4)
+		close(done)
+		others.Wait()
+		last.ok(t)
+		requireRangedFile(t, source, target)
+	}
+}
+
 // TestRangeBusy: a range that another session has is not written twice at the same time: the second
 // session waits, and then finds it complete.
 func TestRangeBusy(t *testing.T) {
