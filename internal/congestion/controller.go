@@ -168,7 +168,7 @@ func (c *Controller) near() bool { return c.model.base > 0 && c.model.base < nea
 
 func (c *Controller) enter(state State, now time.Duration) {
 	c.state, c.since, c.calm, c.growth = state, now, now, leastGrowth
-	c.doubts.empty = 0
+	c.doubts.empty, c.loss.looks = 0, 0
 	c.from = c.last
 }
 
@@ -243,11 +243,14 @@ func (c *Controller) lag(s Sample) time.Duration {
 
 // excess is what is in flight beyond what the line holds, as delay. It shows a queue a round trip
 // before the RTT does.
-func (c *Controller) excess(s Sample) time.Duration {
+func (c *Controller) excess(s Sample) time.Duration { return c.over(s, c.line) }
+
+// over is the excess on a line of a rate, bytes/s.
+func (c *Controller) over(s Sample, line float64) time.Duration {
 	if s.InFlight == 0 {
 		return -c.model.base
 	}
-	return seconds(float64(s.InFlight)/c.line) - c.model.base
+	return seconds(float64(s.InFlight)/line) - c.model.base
 }
 
 // queued tells whether what is in flight waits in a queue, by what is delivered (Little's law). The

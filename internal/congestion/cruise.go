@@ -76,8 +76,12 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		return
 	}
 	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way.
-	if c.excess(s) > max(aim, m.usual*5/4, c.packets(4, s.MSS)) {
-		c.rate, c.loss.over = min(c.rate, c.line), 1
+	most := max(aim, m.usual*5/4, c.packets(4, s.MSS))
+	if c.priority != Low {
+		most = max(most, seconds(c.ahead(trip)*m.base.Seconds()))
+	}
+	if c.over(s, c.carried()) > most {
+		c.rate, c.loss.over = min(c.rate, c.carried()), 1
 		return
 	}
 	if c.low == 0 || c.low > c.line {
@@ -98,11 +102,18 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	m := &c.model
 	slow := max(trip, standingTime)
 	calm, long := s.At-c.calm, longCalm*slow
+	soon := 3 * trip
 	if !c.proved {
-		long = doubtfulCalm * slow
+		long, soon = doubtfulCalm*slow, 3*slow
+	}
+	// No more is tried than makes a queue of twice the aim before it is seen, unless there was none for long.
+	safe := 2 * aim.Seconds() / (trip + standingTime).Seconds()
+	if !c.proved && c.priority != Low { // the start may have ended early, and its queue is no jitter
+		safe = c.least(s).Seconds() / (trip + standingTime).Seconds()
+		c.growth = max(c.growth, min(safe, mostGrowth))
 	}
 	// A stream sends two packets at a time, and the second one waits for the first.
-	if m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && (c.rate > c.line && calm > 3*trip || calm > long) {
+	if m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && (c.rate > c.line && calm > soon || calm > long) {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
 	part := min(1, dt.Seconds()/slow.Seconds())
@@ -114,13 +125,29 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 		c.others.back = false
 		c.rate *= 1 + max(c.growth, packet)*part
 	}
-	// No more is tried than makes a queue of twice the aim before it is seen, unless there was none
-	// for long.
-	most := max(2*aim.Seconds()/(trip+standingTime).Seconds(), c.growth)
-	c.rate = min(c.rate, c.line*(1+most))
-	if s.At < c.loss.ceilUntil {
-		c.rate = min(c.rate, c.loss.ceil)
+	c.rate = min(c.rate, c.carried()*(1+max(safe, c.ahead(trip))))
+	if s.At < c.loss.ceilUntil && c.rate >= c.loss.ceil { // more was not tried
+		c.rate, c.calm, c.growth = c.loss.ceil, s.At, leastGrowth
 	}
+}
+
+// bold tells whether the queue has been short for so long, although more and more was sent, that the line
+// must carry far more.
+func (c *Controller) bold() bool { return c.growth >= mostGrowth && c.priority != Low }
+
+// ahead is by how much, as a share, what is sent exceeds what is delivered while the line has room: it grows
+// until it is seen.
+func (c *Controller) ahead(trip time.Duration) float64 {
+	return c.growth * min(1, (trip+leastWindow).Seconds()/standingTime.Seconds())
+}
+
+// carried is what the line carries of ours. What was delivered in the last round trip shows it sooner than
+// c.line, but less exactly.
+func (c *Controller) carried() float64 {
+	if c.bold() {
+		return max(c.line, c.model.delivered)
+	}
+	return c.line
 }
 
 // brake sends less than the line carries until the queue is back at its aim. While there is a queue,

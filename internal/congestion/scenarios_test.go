@@ -451,6 +451,19 @@ func scenarios() []scenario {
 	p.Jitter = 50 * ms
 	add("jitter-far", p, flows(session), 20, 15, share(0.8), dropped(2))
 	add("geo", line(50, 600*ms, 1), flows(session), 40, 0, share(0.90), dropped(0.5))
+	// A host that has no processor for a moment during the start does not keep the rate of that moment for long.
+	for _, l := range []struct {
+		rate  float64
+		rtt   time.Duration
+		share float64
+	}{{1000, 50 * ms, 0.68}, {10_000, 10 * ms, 0.9}, {10_000, 50 * ms, 0.55}} {
+		for _, where := range []simulate.Side{simulate.Host, simulate.Peer} {
+			stalls := session
+			stalls.Pauses = []simulate.Pause{{From: 200 * ms, For: 60 * ms, Where: where}}
+			name := fmt.Sprintf("start-stall-%v-%.0fM-%dms", where, l.rate, l.rtt.Milliseconds())
+			add(name, line(l.rate, l.rtt, 1), flows(stalls), 4, 0, share(l.share), dropped(0.5))
+		}
+	}
 	add("10G-10ms", line(10_000, 10*ms, 1), flows(session), 10, 0, share(0.95), dropped(0.2))
 	add("10G-50ms", line(10_000, 50*ms, 1), flows(session), 10, 0, share(0.90), dropped(0.2))
 	return all
