@@ -227,7 +227,7 @@ read and write, ro is read, wo is write.`,
 		Example: `  fxfer invite                                            all shares, for 10 minutes
   fxfer invite --share backup --rights append --comment laptop
   fxfer invite --share backup --rights ro --expires 24h --name nas.example.org`,
-		Args:    option.Exactly(0),
+		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			store, err := openStore()
 			if err != nil {
