@@ -11,6 +11,13 @@ import (
 // copies is how many servers of a cluster have each stream. One of three may die.
 const copies = 3
 
+// gatherFor is how long a cluster that has just started may take until its servers have found each
+// other, and gatherEvery how long between two attempts.
+const (
+	gatherFor   = 10 * time.Second
+	gatherEvery = 200 * time.Millisecond
+)
+
 // streams are what the fleet keeps in JetStream. The buckets are made as streams, because all have to be
 // read at their leader: a server that follows may answer with what was true a moment ago, and a worker
 // that does not find its job there would drop a task.
@@ -38,8 +45,10 @@ func streams() []jetstream.StreamConfig {
 func (c *Controller) prepare(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	gather, settle := context.WithTimeout(ctx, gatherFor)
+	defer settle()
 	for _, config := range streams() {
-		s, err := provide(ctx, c.js, config)
+		s, err := provide(ctx, gather, c.js, config)
 		if err != nil {
 			return err
 		}
@@ -67,11 +76,18 @@ func (c *Controller) prepare(ctx context.Context) (err error) {
 }
 
 // provide makes a stream, or brings it up to date, with as many copies as the servers allow. It takes
-// none away.
-func provide(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) (jetstream.Stream, error) {
+// none away. Until gather is done, the servers of a cluster may not have found each other yet.
+func provide(ctx, gather context.Context, js jetstream.JetStream, config jetstream.StreamConfig) (jetstream.Stream, error) {
 	config.Replicas = copies
 	s, err := js.CreateOrUpdateStream(ctx, config)
-	if !tooFew(err) {
+	for isAPI(err, noPeers) && gather.Err() == nil {
+		select {
+		case <-gather.Done():
+		case <-time.After(gatherEvery):
+			s, err = js.CreateOrUpdateStream(ctx, config)
+		}
+	}
+	if !isAPI(err, noPeers) && !isAPI(err, notClustered) {
 		return s, err
 	}
 	config.Replicas = 1
@@ -83,9 +99,11 @@ func provide(ctx context.Context, js jetstream.JetStream, config jetstream.Strea
 	return js.CreateOrUpdateStream(ctx, config)
 }
 
-// tooFew reports whether there are not enough servers for the copies that a stream should have.
-func tooFew(err error) bool {
-	const noPeers, notClustered = 10005, 10074 // JetStream's numbers of these errors
+// These are JetStream's numbers of the errors where there are not enough servers for the copies of a
+// stream: not enough of a cluster, and no cluster at all.
+const noPeers, notClustered = 10005, 10074
+
+func isAPI(err error, code jetstream.ErrorCode) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == noPeers || api.ErrorCode == notClustered)
+	return errors.As(err, &api) && api.ErrorCode == code
 }
