@@ -221,7 +221,7 @@ func TestPowerLoss(t *testing.T) {
 		_, _ = rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16), 1}).Read(b)
 		return b
 	}
-	large := map[string][]byte{"large": content(9<<20 + 777)}
+	large := map[string][]byte{"large": content(17<<20 + 777)}
 	tree, old := map[string][]byte{"six": content(6 << 20)}, map[string][]byte{"six": content(5 << 20)}
 	for i := range 60 {
 		name := fmt.Sprintf("%c/%c/%d", 'a'+i%3, 'a'+i%2, i)
@@ -236,7 +236,7 @@ func TestPowerLoss(t *testing.T) {
 		{name: "tree", want: tree, before: old, rate: "100mbit"},
 		{name: "stdin", want: stream, stdin: "stream", rate: "100mbit"},
 		{name: "get", want: tree, before: old, fetch: true, rate: "100mbit"},
-		{name: "ranges", want: map[string][]byte{"large": content(14<<20 + 777)}, ranges: true},
+		{name: "ranges", want: large, ranges: true},
 	} {
 		for j, sync := range []string{"batch", "file"} {
 			if *cuts <= 10 && (i+j)%2 == 1 {
@@ -370,7 +370,7 @@ func (w workload) record(t *testing.T, source, target, sync string) (r *recorder
 	srv := &server{url: strings.TrimSpace(url)}
 	require.NoError(t, left.command("ls", srv.url).Run())
 	if w.ranges {
-		came, err = w.sendRanges(left, "fxfer://"+srv.address()+"/data/", source, sync, []int64{2, 0, 3, 1}, 30e6, r.count.Load)
+		came, err = w.sendRanges(left, "fxfer://"+srv.address()+"/data/", source, sync, []int64{2, 0, 4, 3, 1}, 40e6, r.count.Load)
 		require.NoError(t, err)
 		return r, came
 	}
@@ -394,7 +394,7 @@ func (w workload) sendRanges(h host, url, source, sync string, numbers []int64, 
 	if err != nil {
 		return nil, err
 	}
-	came = make([]int64, 4)
+	came = make([]int64, 5)
 	var clients errgroup.Group
 	clients.SetLimit(2)
 	for _, n := range numbers {
