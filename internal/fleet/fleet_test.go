@@ -485,3 +485,24 @@ func TestPortionOf(t *testing.T) {
 		require.Equal(t, c.more, more)
 	}
 }
+
+// TestAllowed: a task whose files another session is sending is tried as often as one without a server.
+func TestAllowed(t *testing.T) {
+	t.Parallel()
+	partial := &fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("some failed")}
+	failed := func(kind fxfer.Kind) fxfer.FileResult {
+		return fxfer.FileResult{Path: "a", Err: &fxfer.Error{Kind: kind, Err: errors.New("why")}}
+	}
+	busy, damaged := failed(fxfer.KindUnreachable), failed(fxfer.KindIntegrity)
+	for want, all := range map[uint64][][]fxfer.FileResult{
+		attempts:         {{busy}, {busy, busy}},
+		hopelessAttempts: {nil, {damaged}, {busy, damaged}, {damaged, busy}},
+	} {
+		for _, failures := range all {
+			err := because(partial, &fxfer.Report{Failures: failures})
+			require.Equal(t, want, allowed(err), "%v", failures)
+			require.ErrorContains(t, err, "some failed")
+		}
+	}
+	require.NoError(t, because(nil, nil))
+}

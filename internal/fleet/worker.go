@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -484,13 +485,18 @@ func (h *held) onLine(t *fxfer.Transfer) (done func()) {
 	return h.tenant.task(weightOf[h.job.Options.Priority])
 }
 
-// because adds the first failure of a report to the error that stands for all.
+// because adds the first failure of a report to the error that stands for all. If nothing failed but what
+// another session is sending, such as that of another job, the error is one that goes away by itself.
 func because(err error, report *fxfer.Report) error {
 	if err == nil || report == nil || len(report.Failures) == 0 {
 		return err
 	}
 	first := report.Failures[0]
-	return fmt.Errorf("%w: %s: %w", err, first.Path, first.Failure())
+	err = fmt.Errorf("%w: %s: %w", err, first.Path, first.Failure())
+	if !slices.ContainsFunc(report.Failures, func(f fxfer.FileResult) bool { return fxfer.KindOf(f.Err) != fxfer.KindUnreachable }) {
+		err = &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
+	}
+	return err
 }
 
 // record writes what is known of the task, and returns what was known before, nil for nothing. It fails
