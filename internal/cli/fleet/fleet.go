@@ -51,10 +51,10 @@ the target is then what one command leaves.`,
 }
 
 func newStart(version string) *cobra.Command {
-	var listen, pages string
+	var pages string
 	var lines []namedLine
 	var external external
-	lease := fleet.DefaultLease
+	listen, lease := ":"+defaultPort, fleet.DefaultLease
 	c := &cobra.Command{
 		Use:   "start",
 		Short: "Run the controller of a fleet",
@@ -116,7 +116,7 @@ beside the store, and metrics for Prometheus, which need none.`,
 			return nil
 		},
 	}
-	option.Add(c.Flags(), &listen, "listen", "address", ":"+defaultPort, "address for workers and submitters", parseAddress)
+	option.Add(c.Flags(), &listen, "listen", "address", listen, "address for workers and submitters", parseAddress)
 	option.AddList(c.Flags(), &lines, "line", "NAME=RATE[,PRIORITY]", "what workers use of a line together, such as wan=1gbit,low; repeatable", parseLine)
 	option.Add(c.Flags(), &lease, "lease", "time", "30s", "a worker may be silent for this long", parseLease)
 	option.Add(c.Flags(), &pages, "web", "port", "", "metrics, health and dashboard on localhost, or ADDRESS:PORT", web.ParseAddr)

@@ -72,7 +72,8 @@ type member struct {
 }
 
 func (m *member) add(c *cobra.Command) {
-	option.Add(c.Flags(), &m.controller, "controller", "address", "localhost:"+defaultPort, "host, or host:port, of the controller", parseController)
+	m.controller = "localhost:" + defaultPort
+	option.Add(c.Flags(), &m.controller, "controller", "address", m.controller, "host, or host:port, of the controller", parseController)
 	option.Add(c.Flags(), &m.credentials, "credentials", "file", "", "credentials; without it fleet/credentials.json in FXFER_HOME", option.ParseFile)
 	m.external.add(c)
 	c.Flags().SortFlags = false

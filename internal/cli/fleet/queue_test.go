@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 )
 
@@ -56,4 +57,14 @@ func TestQueueFlags(t *testing.T) {
 		c.SilenceErrors, c.SilenceUsage = true, true
 		require.ErrorContains(t, c.Execute(), fails, args)
 	}
+}
+
+// Without --controller, a member uses the address that its help names.
+func TestMemberDefault(t *testing.T) {
+	t.Parallel()
+	var m member
+	c := new(cobra.Command)
+	m.add(c)
+	require.Equal(t, c.Flags().Lookup("controller").DefValue, m.controller)
+	require.Equal(t, "localhost:7435", m.controller)
 }
