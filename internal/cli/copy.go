@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -103,10 +104,13 @@ func followCopy(c *cobra.Command, client *fxfer.Client, at fxfer.URL, id string,
 	if asJSON {
 		printCopies(c.OutOrStdout(), []fxfer.CopyStatus{s}, true, time.Now())
 	}
-	if s.State != fxfer.CopyDone {
-		return &fxfer.Error{Kind: fxfer.KindPartial, Err: fmt.Errorf("the copy is %s: %s", s.State, term.OneLine(s.Text))}
+	switch s.State {
+	case fxfer.CopyDone:
+		return nil
+	case fxfer.CopyCancelled:
+		return &fxfer.Error{Kind: fxfer.KindPartial, Err: errors.New("the copy was cancelled")}
 	}
-	return nil
+	return &fxfer.Error{Kind: fxfer.KindPartial, Err: fmt.Errorf("the copy has failed: %s", term.OneLine(s.Text))}
 }
 
 func copyGoesOn(at fxfer.URL) string {
@@ -125,10 +129,20 @@ func copyLine(s fxfer.CopyStatus) string {
 	if s.Rate > 0 {
 		text += ", " + units.Rate(float64(s.Rate))
 	}
-	if s.Text != "" {
-		text += " (" + term.OneLine(s.Text) + ")"
+	return text + remark(s)
+}
+
+// remark is what the server says about a copy: what limits one that sends or has sent, and otherwise
+// why it does not go on.
+func remark(s fxfer.CopyStatus) string {
+	text := term.OneLine(s.Text)
+	switch {
+	case text == "":
+		return ""
+	case s.State == fxfer.CopyRunning || s.State == fxfer.CopyDone:
+		text = "limit: " + text
 	}
-	return text
+	return " (" + text + ")"
 }
 
 type jsonCopy struct {
@@ -159,13 +173,9 @@ func printCopies(w io.Writer, all []fxfer.CopyStatus, asJSON bool, now time.Time
 			})
 			continue
 		}
-		to := term.Name(s.To)
-		if s.Text != "" {
-			to += " (" + term.OneLine(s.Text) + ")"
-		}
 		rows = append(rows, []string{
 			term.OneLine(s.ID), term.OneLine(string(s.State)), units.Span(now.Sub(s.Added)), units.Bytes(s.Bytes), units.Bytes(s.TotalBytes),
-			fmt.Sprint(s.Failed), term.Name(s.From), to,
+			fmt.Sprint(s.Failed), term.Name(s.From), term.Name(s.To) + remark(s),
 		})
 	}
 	if len(rows) > 1 {
