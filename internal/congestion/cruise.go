@@ -6,13 +6,14 @@ import (
 )
 
 const (
-	again       = 1.5   // of the line's rate when its queue became short: what it carries is not known yet
-	afterDrain  = 0.97  // of the largest delivered rate
-	leastShare  = 0.75  // of the largest delivered rate of late: less only shows that others send
-	lowShare    = 0.5   // the same for a session of low priority, while it corrects its queue
-	takenShare  = 0.95  // of what was delivered when a queue began: with less, others take the rest
-	leastGrowth = 0.008 // of the rate in a round trip, beyond what is known
-	mostGrowth  = 0.25  // the same, once the queue has been short for long
+	again        = 1.5   // of the line's rate when its queue became short: what it carries is not known yet
+	afterDrain   = 0.97  // of the largest delivered rate
+	leastShare   = 0.75  // of the largest delivered rate of late: less only shows that others send
+	lowShare     = 0.5   // the same for a session of low priority, while it corrects its queue
+	takenShare   = 0.95  // of what was delivered when a queue began: with less, others take the rest
+	mostWindowed = 0.05  // of the time, in which the peer's windows hold streams: it takes less than the line carries
+	leastGrowth  = 0.008 // of the rate in a round trip, beyond what is known
+	mostGrowth   = 0.25  // the same, once the queue has been short for long
 
 	// longCalm is after how many round trips with a short queue more is tried. Where no queue has shown
 	// the line's rate since the start, jitter may have ended it early: doubtfulCalm is enough.
@@ -164,7 +165,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	}
 	c.doubts.jump = max(c.doubts.jump, s.RTT-m.before(s.At-2*trip).RTT)
 	switch {
-	case !c.queued(s): // the windows of streams hold it, not the line
+	case !c.queued(s), m.windowed > mostWindowed: // the windows of streams hold it, or the peer, not the line
 	case age > m.steadyWindow():
 		c.line = m.steady
 	case age > max(trip, standingTime):

@@ -40,7 +40,7 @@ func (c *Controller) doubt(s Sample) {
 	if age <= lag {
 		c.doubts.dip, c.doubts.top, c.doubts.part = m.queue, m.queue, c.line
 	}
-	if trip := max(lag, standingTime); c.queued(s) && age > trip && age < 2*trip { // it was sent before less was
+	if trip := max(lag, standingTime); c.queued(s) && m.windowed <= mostWindowed && age > trip && age < 2*trip { // it was sent before less was
 		c.doubts.part = min(c.doubts.part, rateSince(c.from, s))
 		c.line = min(c.line, max(c.doubts.part, c.had/mostFall))
 	}
@@ -56,16 +56,16 @@ func (c *Controller) doubt(s Sample) {
 		return
 	case c.doubts.empty == 0 && age > max(6*lag, testFor) && m.standing > c.doubts.top-falls(age-2*lag):
 		if leastShare*c.line < emptyShare*c.doubts.part {
-			c.share(s)
+			c.blame(s)
 			return
 		}
 		c.line = c.doubts.part // a queue of our own could not flow off: the line has become slower
 		c.enter(Doubt, s.At)
 	case c.doubts.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.doubts.empty > lag:
-		c.share(s)
+		c.blame(s)
 		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > lag && c.taken(s):
-		c.share(s)
+		c.blame(s)
 		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
 		c.full, c.doubts.ended = 0, s.At
@@ -78,6 +78,18 @@ func (c *Controller) doubt(s Sample) {
 	if c.doubts.empty > 0 {
 		c.rate = emptyShare * c.line
 	}
+}
+
+// blame ends a doubt in which others seem to hold the queue. Where the peer takes less than it gets, its
+// host is late with acknowledgements, too: the session goes on.
+func (c *Controller) blame(s Sample) {
+	if c.priority == Low || c.model.windowed <= mostWindowed {
+		c.share(s)
+		return
+	}
+	c.full, c.doubts.row = 0, 0
+	c.rate = afterDrain * c.line
+	c.enter(Cruise, s.At)
 }
 
 // falls is by how much a queue of our own falls at the least in a time in which leastShare is sent.

@@ -24,6 +24,7 @@ type model struct {
 	steady    float64       // rate over the last steadyWindow, bytes/s
 	lost      float64       // share of what was sent then that was lost, 0 to 1
 	losses    float64       // share lost over the last steadyWindow
+	windowed  float64       // Sample.Windowed, the mean over about a steadyWindow
 }
 
 // rated is a rate that was measured at a moment.
@@ -74,6 +75,8 @@ func (m *model) update(s Sample) {
 		}
 	}
 	if n := len(m.past); n > 0 {
+		recent := (s.At - m.past[n-1].At).Seconds() / m.steadyWindow().Seconds()
+		m.windowed += (s.Windowed - m.windowed) * min(1, recent)
 		part := (s.At - m.past[n-1].At).Seconds() / max(time.Second, 2*s.RTT).Seconds()
 		m.usual += time.Duration(float64(m.queue-m.usual) * min(1, part))
 	}

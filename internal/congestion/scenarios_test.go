@@ -420,6 +420,13 @@ func scenarios() []scenario {
 	add("windows-of-1M", base, flows(capped), 15, 3,
 		least("Mbit/s", 640, func(o outcome) float64 { return o.Goodput(0, o.from, o.to) / 1e6 }))
 
+	// What the peer's windows hold back is no proof that nobody else is there.
+	after := capped
+	after.From, after.Count = 10*time.Second, 16
+	add("windows-of-1M-beside-cubic", base, flows(after, cubic), 40, 20, share(0.15), keeps(0.4))
+	after.Priority = congestion.Low
+	add("low-windows-of-1M-beside-cubic", base, flows(after, cubic), 40, 20, keeps(0.9))
+
 	p = base
 	p.Loss = 1e-3
 	add("windows-of-1M-loss", p, flows(capped), 15, 3,

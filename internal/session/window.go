@@ -183,6 +183,7 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	s := w.sum
 	s.At = now.Sub(w.began)
 	var rtts, held []time.Duration
+	var busy, windowed time.Duration
 	for id, i := range infos {
 		before, known := w.seen[id]
 		if !known && i.Protocol == transport.QUIC { // the handshake shows no rate
@@ -204,6 +205,8 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		default:
 			rtts = append(rtts, i.RTT)
 		}
+		busy += i.BusyTime - before.BusyTime
+		windowed += i.RwndLimited - before.RwndLimited
 		s.InFlight += int64(i.Flying)
 		s.Backlog += int64(i.NotSent)
 		s.MSS = max(s.MSS, i.SndMSS)
@@ -225,7 +228,9 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		slices.Sort(rtts)
 		w.sum.RTT = rtts[len(rtts)/4]
 	}
-	s.RTT = w.sum.RTT
+	if s.RTT = w.sum.RTT; busy > 0 {
+		s.Windowed = min(1, windowed.Seconds()/busy.Seconds())
+	}
 	if s.RTT > 0 && quic(infos) {
 		s.Began = quicBegins(s.RTT) * float64(s.Streams)
 	}

@@ -70,6 +70,7 @@ type flow struct {
 	unlucky   float64 // packets that were lost by chance
 	needless  float64 // packets that were sent again although they arrived
 	sent      float64 // packets
+	windowed  float64 // time in which buffers held a stream, of all together since the last sample, s
 }
 
 func (f *flow) deliver(n float64) { f.delivered += n }
@@ -163,6 +164,8 @@ func (f *flow) decide(now, mss float64) {
 		Gentle:    f.Below == Cubic,
 		Backlog:   int64(min(math.Floor(f.source), float64(waiting*len(f.streams))) * mss),
 	}
+	s.Windowed = min(1, f.windowed/float64(len(f.streams))/(s.At-f.sample.At).Seconds())
+	f.windowed = 0
 	var rtts []float64
 	for _, of := range f.streams {
 		s.InFlight += int64(of.inflight * mss)

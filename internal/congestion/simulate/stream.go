@@ -35,6 +35,9 @@ func (s *stream) packets(dt float64) int {
 		return 0
 	}
 	n := min(s.control.window(), s.cap) - s.inflight
+	if s.inflight > s.cap-1 && s.control.window() > s.cap {
+		s.flow.windowed += dt
+	}
 	if !math.IsInf(rate, 1) {
 		s.credit = max(min(s.credit, late), min(s.credit+rate*dt, rate*dt+1))
 		n = min(n, s.credit)
