@@ -61,7 +61,10 @@ func TestBudget(t *testing.T) {
 		s.workers = append(s.workers, s.run(program, "member", append([]string{"fleet", "worker",
 			"--read", s.source(), "--name", fmt.Sprint("w", len(s.workers)), "--line", "wan"}, s.member...)...))
 	}
-	id := s.submit(filepath.Join(s.source(), "large"), "/large", fleet.Options{ShardBytes: 4 << 20}) // for 100 s
+	large := filepath.Join(s.source(), "folder") // a source that is a file is no shard
+	require.NoError(t, os.Mkdir(large, 0o700))
+	require.NoError(t, os.Rename(filepath.Join(s.source(), "large"), filepath.Join(large, "large")))
+	id := s.submit(large+"/", "/large", fleet.Options{ShardBytes: 4 << 20}) // for 100 s
 	have := func(workers ...string) func() bool {
 		return func() bool {
 			given, sum := s.given(), int64(0)
