@@ -209,7 +209,7 @@ func (s *site) endure(rng *rand.Rand, all []*fault, kills int, whole func()) {
 	}
 	x := &trouble{rng: rng, all: all, active: make(map[*fault]time.Time), count: make(map[string]int)}
 	defer x.settle()
-	jobs, shards := 0, 0
+	jobs, shards, most := 0, 0, uint64(0)
 	for jobs < 2 || x.kills < kills {
 		whole()
 		began := time.Now()
@@ -218,6 +218,12 @@ func (s *site) endure(rng *rand.Rand, all []*fault, kills int, whole func()) {
 			time.Sleep(time.Duration(rng.IntN(1000)) * time.Millisecond)
 			if j, _ := s.look(id); j != nil && j.State.Ended() {
 				break
+			}
+			tried := s.tried(id)
+			most = max(most, tried)
+			if tried >= enough {
+				x.settle()
+				continue
 			}
 			x.step(sameThing)
 		}
@@ -234,11 +240,32 @@ func (s *site) endure(rng *rand.Rand, all []*fault, kills int, whole func()) {
 		s.t.Logf("job %d: %d shards in %s, %d kills so far", jobs, j.Shards, time.Since(began).Round(time.Second), x.kills)
 		s.change(rng, jobs)
 	}
-	s.t.Logf("%d jobs, %d shards, %d kills: %v", jobs, shards, x.kills, x.count)
+	s.t.Logf("%d jobs, %d shards, no task tried more often than %d times, %d kills: %v", jobs, shards, most, x.kills, x.count)
 	for _, w := range s.workers {
 		require.Contains(s.t, w.output(), "msg=ended ", "it took no part")
 	}
 	s.empty()
+}
+
+// enough is how often a task is tried while there are faults: it has ten attempts, and on a busy machine each of them
+// meets several.
+const enough = 7
+
+// tried returns how often the task of a job was tried that was tried most often of those that have not ended, as far
+// as members can say now.
+func (s *site) tried(id string) (most uint64) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	defer cancel()
+	m, err := fleet.Connect(ctx, s.queue)
+	if err != nil {
+		return 0
+	}
+	defer m.Close()
+	active, _ := m.Active(ctx, id)
+	for _, r := range active {
+		most = max(most, r.Attempt)
+	}
+	return most
 }
 
 // empty checks that nothing waits: the controller has removed all tasks, records and lists, and nothing is
