@@ -55,7 +55,7 @@ func TestPartialDirect(t *testing.T) {
 	if err != nil {
 		dir = t.TempDir()
 	}
-	defer os.RemoveAll(dir)
+	defer func() { require.NoError(t, os.RemoveAll(dir)) }()
 	tree, err := Open(dir)
 	require.NoError(t, err)
 	defer tree.Close()

@@ -178,7 +178,7 @@ func free(t *testing.T) string {
 			continue
 		}
 		require.NoError(t, err)
-		defer l.Close()
+		require.NoError(t, l.Close())
 		if _, had := taken.LoadOrStore(l.Addr().String(), true); !had {
 			return l.Addr().String()
 		}
