@@ -9,11 +9,17 @@ const (
 	again        = 1.5   // of the line's rate when its queue became short: what it carries is not known yet
 	afterDrain   = 0.97  // of the largest delivered rate
 	leastShare   = 0.75  // of the largest delivered rate of late: less only shows that others send
-	lowShare     = 0.5   // the same for a session of low priority, while it corrects its queue
+	lowShare     = 0.4   // the same for a session of low priority, while it corrects its queue
 	takenShare   = 0.95  // of what was delivered when a queue began: with less, others take the rest
 	mostWindowed = 0.05  // of the time, in which the peer's windows hold streams: it takes less than the line carries
 	leastGrowth  = 0.008 // of the rate in a round trip, beyond what is known
 	mostGrowth   = 0.25  // the same, once the queue has been short for long
+
+	// soonTime is how long a queue must stay, at the least, until a session of low priority takes it for
+	// that of others who begin: an acknowledgement that was late shows in the RTT for less.
+	soonTime = 60 * time.Millisecond
+	// wholeShare is the part of the line with more of which a queue may be the session's own.
+	wholeShare = 0.9
 
 	// longCalm is after how many round trips with a short queue more is tried. Where no queue has shown
 	// the line's rate since the start, jitter may have ended it early: doubtfulCalm is enough.
@@ -30,6 +36,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	aim := c.aim(s)
 	trip := max(c.lag(s), dt)
 	if c.priority == Low { // others may take the line from it slowly
+		if c.rate > wholeShare*c.line {
+			c.others.sent = s.At
+		}
 		c.others.ours = max(c.line, c.others.ours*(1-dt.Seconds()/longHold.Seconds()))
 	}
 	if c.others.cut > 0 && s.At-c.others.cut < max(4*trip, leastFight) && m.lost > mostLoss {
@@ -174,6 +183,10 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	if age < 2*m.steadyWindow() { // less may be a pause of a host, not of the line
 		c.line = max(c.line, leastShare*c.had)
 	}
+	if c.priority == Low && s.At-c.others.sent > trip+soonTime && m.stood(s.At, soonTime) > 2*aim && !c.bursty(s) {
+		c.share(s) // it sends clearly less than the line carries, and there is a queue
+		return
+	}
 	soon := correct
 	if c.others.cut > 0 && c.full > c.others.cut && s.At-c.others.cut < cutMemory {
 		soon = correct / 2 // a queue came back
@@ -220,11 +233,15 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 func (c *Controller) cuts(s Sample, excess, aim, trip time.Duration) float64 {
 	cut := excess.Seconds() / trip.Seconds()
 	much := min(c.model.queue, c.excess(s)) - 2*aim
+	if s.At-c.since > 2*trip+soonTime { // the queue of the start is gone
+		// While others take a part of the line, less of ours is in flight, and the queue stays.
+		much = max(much, c.model.stood(s.At, soonTime)-2*aim)
+	}
 	if much <= 0 {
 		return cut
 	}
 	if c.others.cut == 0 || s.At-c.others.cut > cutMemory {
 		c.others.cut = s.At
 	}
-	return max(cut, much.Seconds()/(2*aim).Seconds())
+	return max(cut, much.Seconds()/aim.Seconds())
 }

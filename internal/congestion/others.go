@@ -81,6 +81,7 @@ const (
 // others is how the session shares the line with others, or yields to them.
 type others struct {
 	ours   float64       // largest line since a session of low priority yielded
+	sent   time.Duration // when a session of low priority sent about what the line carries, the last time
 	cut    time.Duration // when a session of low priority saw a long queue; 0 is not
 	shown  Sample        // the last one with no queue of theirs in the base
 	first  time.Duration // least RTT that the handshakes and the first packets saw
@@ -440,7 +441,9 @@ func (c *Controller) rises(dt time.Duration) float64 {
 		return 1
 	}
 	step := lowRise * min(1, dt.Seconds()/max(c.last.RTT, standingTime).Seconds())
-	if !c.others.back {
+	// Those for whom it made room may need less than it left.
+	suspects := c.others.cut > 0 && c.last.At-c.others.cut < cutMemory && c.rate > leastShare*c.line
+	if !c.others.back && !suspects {
 		return 1 + step
 	}
 	seen := (c.lag(c.last) + standingTime).Seconds()
