@@ -77,7 +77,11 @@ func base(source string) (dir, prefix string) {
 
 // file takes a file. Only one name of each file is listed: the last task makes the others.
 func (l *lister) file(f fxfer.SourceFile) error {
-	if f.Path == "." { // the source is one file, which the last task sends
+	if f.Path == "." { // the source is one file; the last task sends it if it is no large one
+		if log := rangeLog(f.Size, l.maxBytes); log > 0 && !l.whole {
+			l.total, l.totalBytes = 1, f.Size
+			return l.putRanges(f, log)
+		}
 		return nil
 	}
 	if f.Names > 1 && f.Inode != 0 {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"path"
 	"time"
 
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -29,7 +30,7 @@ func rangeLog(size, shard int64) uint8 {
 
 // putRanges puts a shard for each range of a large file.
 func (l *lister) putRanges(f fxfer.SourceFile, log uint8) error {
-	f.Path = l.prefix + f.Path
+	f.Path = path.Clean(l.prefix + f.Path) // the source itself is "."
 	for n := range (f.Size-1)>>log + 1 {
 		if err := l.put(l.shards, rangeList(fxfer.Range{File: f, Log: log, Number: n})); err != nil {
 			return err
@@ -46,8 +47,8 @@ func rangeList(r fxfer.Range) []byte {
 	return fmt.Appendf(nil, "\x00%d %d %d %d %d\x00%s\x00", r.Log, r.Number, r.File.Size, r.File.ModTime.UnixNano(), r.File.Inode, r.File.Path)
 }
 
-// rangeIn reads the list of a shard that is a range, whose path begins with prefix. It returns nil for a
-// list of paths.
+// rangeIn reads the list of a shard that is a range, whose path begins with prefix, or is the source
+// itself. It returns nil for a list of paths.
 func rangeIn(list []byte, prefix string) (*fxfer.Range, error) {
 	about, isRange := bytes.CutPrefix(list, []byte{0})
 	if !isRange {
@@ -57,6 +58,9 @@ func rangeIn(list []byte, prefix string) (*fxfer.Range, error) {
 	r, modified := new(fxfer.Range), int64(0)
 	_, err := fmt.Sscanf(string(about), "%d %d %d %d %d", &r.Log, &r.Number, &r.File.Size, &modified, &r.File.Inode)
 	r.File.ModTime = time.Unix(0, modified)
+	if source := path.Clean("/" + prefix)[1:]; source != "" && string(name) == source+"\x00" {
+		r.File.Path, name = source, nil
+	}
 	for p, err := range paths(name, prefix) {
 		if err != nil {
 			return nil, err

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"path"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +89,9 @@ func TestRangeIn(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 1<<20+1, length(r))
 	require.Equal(t, good, string(rangeList(*r)))
+	r, err = rangeIn([]byte("\x0022 2 9437185 3 7\x00p\x00"), "p/")
+	require.NoError(t, err)
+	require.Equal(t, "p", r.File.Path)
 	none, err := rangeIn([]byte("p/a\x00"), "p/")
 	require.NoError(t, err)
 	require.Nil(t, none)
@@ -112,7 +116,8 @@ func FuzzRangeIn(f *testing.F) {
 		r, err := rangeIn(list, prefix)
 		if err == nil && r != nil {
 			require.Equal(t, list, rangeList(*r))
-			require.True(t, strings.HasPrefix(r.File.Path, prefix))
+			require.True(t, strings.HasPrefix(r.File.Path, prefix) || r.File.Path == path.Clean("/" + prefix)[1:])
+			require.Equal(t, path.Clean("/"+r.File.Path), "/"+r.File.Path)
 			require.Positive(t, length(r))
 		}
 	})

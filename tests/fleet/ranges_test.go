@@ -127,6 +127,25 @@ func TestRanges(t *testing.T) {
 	require.Equal(t, before, after)
 }
 
+// TestSourceInRanges: a source that is a large file goes in ranges, and then has the name that "send"
+// gives it.
+func TestSourceInRanges(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 2, "none", short)
+	large := filepath.Join(s.source(), "large")
+	fill(t, random(t), large, false)
+	j, dead := s.wait(s.submit(large, "/out", fleet.Options{ShardBytes: 4 << 20}))
+	require.Equal(t, fleet.Done, j.State, j.Reason)
+	require.Empty(t, dead)
+	require.Equal(t, 8, j.Shards)
+	require.EqualValues(t, 1, j.Files)
+	s.same("large")
+	_, named := s.received("ranges")
+	require.EqualValues(t, 1, named)
+	_, again := s.received("receive")
+	require.Zero(t, again)
+}
+
 // TestKilledRanges kills workers and the server while they have ranges of one file. The file is whole
 // in the end, and no shard is given up.
 func TestKilledRanges(t *testing.T) {
