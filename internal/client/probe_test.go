@@ -21,8 +21,13 @@ func TestProbe(t *testing.T) {
 	s := serve(t, identity.Read)
 	defer s.stop()
 	c := newClient(t, t.TempDir(), Options{})
-	r, err := c.Probe(t.Context(), s.invited(t), ProbeOptions{Time: minProbeTime, Streams: 2, Bytes: 1 << 30})
+	opt := ProbeOptions{Time: minProbeTime, Streams: 2, Bytes: 1 << 30}
+	r, err := c.Probe(t.Context(), s.invited(t), opt)
 	require.NoError(t, err)
+	for try := 0; try < 20 && len(r.Flows) < 4; try++ { // a busy host has no time for all
+		r, err = c.Probe(t.Context(), s.plain(t, ""), opt)
+		require.NoError(t, err)
+	}
 	require.Equal(t, serverOf(s.plain(t, "")), r.Server)
 	require.Positive(t, r.Idle.Min)
 	require.LessOrEqual(t, r.Idle.Min, r.Idle.Median)
