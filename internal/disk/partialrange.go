@@ -419,7 +419,7 @@ func (r *PartialRange) Stage(m Meta) (*Staged, error) {
 	staged, err := p.Stage(m)
 	if err == nil {
 		staged.path = r.path
-		s.p = nil
+		s.p, s.open = nil, nil // or a Partial that is opened later would wait for the others
 		r.endLocked()
 	}
 	return staged, err
