@@ -382,6 +382,27 @@ func TestRangesOfTwoTrees(t *testing.T) {
 
 // TestUsageOfRanges counts what is there of a target while a range of it is open: only that range is
 // what a session has claimed.
+// TestRangesAfterStage: a range that was open when the file got its name does not hold what is opened
+// later, whichever is closed first.
+func TestRangesAfterStage(t *testing.T) {
+	dir, m := t.TempDir(), testMeta("file", rangedSize)
+	for _, oldFirst := range []bool{true, false} {
+		require.NoError(t, os.RemoveAll(filepath.Join(dir, "file")))
+		last, old := openRange(t, dir, m, 8, 2), openRange(t, dir, m, 0, 8)
+		putRange(t, last, 8, 9)
+		finishRange(t, last, false)
+		putRange(t, old, 0, 1, 2, 3, 4, 5, 6, 7)
+		finishRange(t, old, true)
+		stageRanged(t, dir, last, m)
+		later := openRange(t, dir, m, 0, 4)
+		require.NotEmpty(t, leftovers(t, dir))
+		for _, r := range map[bool][]*PartialRange{true: {old, later}, false: {later, old}}[oldFirst] {
+			require.NoError(t, r.Close())
+		}
+		require.Empty(t, leftovers(t, dir), "old first: %v", oldFirst)
+	}
+}
+
 func TestUsageOfRanges(t *testing.T) {
 	dir, m := t.TempDir(), testMeta("file", rangedSize)
 	tree, err := Open(dir)
