@@ -24,7 +24,7 @@ const (
 )
 
 // directWriter writes a file past the page cache. Copying data into it, and throwing them away again,
-// takes a fifth of the server's CPU seconds. Its methods are safe for concurrent use.
+// takes a tenth of the server's CPU seconds. Its methods are safe for concurrent use.
 type directWriter struct {
 	file *os.File
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // OrdinaryUser is "nobody". All commands run as this user and group.
@@ -89,13 +91,19 @@ func (f *Folder) Install(ctx context.Context, program, name string) error {
 	return exec.CommandContext(ctx, "cp", program, f.Abs(name)).Run()
 }
 
-// Empty removes everything in the folder of that name.
+// Empty removes everything in the folder of that name. A server may still end what was cancelled, and
+// make files there for a moment.
 func (f *Folder) Empty(name string) error {
-	entries, err := os.ReadDir(f.Abs(name))
-	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(f.Abs(name), e.Name())))
+	for try := 0; ; try++ {
+		entries, err := os.ReadDir(f.Abs(name))
+		for _, e := range entries {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(f.Abs(name), e.Name())))
+		}
+		if !errors.Is(err, fs.ErrExist) || try == 50 { // as a folder that is not empty
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
 	}
-	return err
 }
 
 // Fill writes a new file of pseudo-random bytes, the same for the same seed. Everyone may read it.
