@@ -466,13 +466,11 @@ func (p *Partial) claimSpace(off, n int64) error {
 		from = off
 	}
 	to := min(p.size, off+n+min(claimAhead, p.wrote))
-	if err := preallocate(p.file, from, to-from); isNoSpace(err) {
+	// Only one write at a time can make a file longer, so that is done ahead of those past the page cache.
+	if err := preallocate(p.file, from, to-from, p.direct != nil); isNoSpace(err) {
 		return &NoSpaceError{Need: to - from, Free: 0}
 	}
 	p.claimed = to
-	if p.direct != nil { // only one write at a time can make a file longer
-		return p.file.Truncate(to)
-	}
 	return nil
 }
 

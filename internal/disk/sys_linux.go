@@ -119,11 +119,14 @@ func volumeOf(file *os.File) (volume, error) {
 	return v, nil
 }
 
-// preallocate claims space for a range. The file's size stays as it is.
-func preallocate(file *os.File, off, length int64) error {
-	return withFD(file, func(fd int) error {
-		return unix.Fallocate(fd, unix.FALLOC_FL_KEEP_SIZE, off, length)
-	})
+// preallocate claims space for a range. With longer, a file that ends before the range's end is made so
+// long; otherwise its size stays as it is.
+func preallocate(file *os.File, off, length int64, longer bool) error {
+	mode := uint32(unix.FALLOC_FL_KEEP_SIZE)
+	if longer {
+		mode = 0
+	}
+	return withFD(file, func(fd int) error { return unix.Fallocate(fd, mode, off, length) })
 }
 
 // startWriteBack asks the kernel to start writing a range, and does not wait for the medium. The

@@ -77,7 +77,7 @@ func volumeOf(file *os.File) (volume, error) {
 }
 
 // preallocate does nothing: no call here claims space without side effects.
-func preallocate(*os.File, int64, int64) error { return nil }
+func preallocate(*os.File, int64, int64, bool) error { return nil }
 
 // startWriteBack does nothing: the system has no call for it.
 func startWriteBack(_ *os.File, _, _ int64) {}
