@@ -187,7 +187,7 @@ func (b *bbr) acked(a ack) {
 		b.most = max(b.most, a.rate)
 	}
 	fresh := math.IsInf(b.base, 1)
-	renew := a.now > b.baseAt+10
+	renew := !fresh && a.now > b.baseAt+10
 	if a.rtt <= b.base || renew {
 		b.base, b.baseAt = a.rtt, a.now
 	}
@@ -214,8 +214,7 @@ func (b *bbr) acked(a ack) {
 		}
 	}
 	if renew && b.state != bbrProbeRTT {
-		// One that is made after these 10 s probes at once, and cruises then. Kernels start it first.
-		b.unfilled = b.state == bbrStartup && !fresh
+		b.unfilled = b.state == bbrStartup
 		b.state, b.gain, b.probeEnd = bbrProbeRTT, 1, 0
 	}
 	switch target := max(4, 2*bdp+3); b.state {
