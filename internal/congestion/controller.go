@@ -103,9 +103,12 @@ func (c *Controller) Update(s Sample) Decision {
 		d.Rate, d.Free = math.Inf(1), 0
 		return d
 	}
-	if c.priority == Low && c.occupied(s) {
-		c.share(s)
-		return c.decision()
+	if c.occupied(s) {
+		if c.priority == Low {
+			c.share(s)
+			return c.decision()
+		}
+		c.doubts.check.wanted = true // others may have gone since
 	}
 	switch c.state {
 	case Startup:

@@ -51,6 +51,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.share(s)
 		return
 	}
+	if c.unsure(s) {
+		return
+	}
 	if c.stuck(s) && m.standing <= aim && m.losses == 0 && s.Backlog > 0 {
 		c.line = max(m.most(), c.line)
 		c.rate = min(2*c.line, c.rate*(1+rise*min(1, dt.Seconds()/max(s.RTT, standingTime).Seconds())))
@@ -168,11 +171,17 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		c.full, c.from, c.had = s.At, s, max(c.line, c.others.ours)
 	}
 	correct := 2 * (trip + standingTime)
+	patience := 3 * correct
+	if c.priority == High { // it loses most while it waits
+		patience = correct
+	}
 	age := s.At - c.full
 	if age == 0 {
 		c.doubts.jump = 0
 	}
-	c.doubts.jump = max(c.doubts.jump, s.RTT-m.before(s.At-2*trip).RTT)
+	if s.At-c.since > longCalm*trip { // soon after the start, that was what let the RTT grow at once
+		c.doubts.jump = max(c.doubts.jump, s.RTT-m.before(s.At-2*trip).RTT)
+	}
 	switch {
 	case !c.queued(s), m.windowed > mostWindowed: // the windows of streams hold it, or the peer, not the line
 	case age > m.steadyWindow():
@@ -206,7 +215,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		if c.priority != Low || !c.bursty(s) {
 			c.share(s)
 		}
-	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > 3*correct,
+	case m.standing > 3*aim && age > max(8*trip, leastFight), m.standing > aim*3/2 && age > patience,
 		m.losses > mostLoss && kept < leastShare*c.had && s.At-c.whole > 2*m.steadyWindow()+trip:
 		if s.At-c.doubts.ended > max(doubtTrips*trip, doubtAgain) {
 			c.doubts.row = 0

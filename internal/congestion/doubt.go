@@ -17,6 +17,13 @@ const (
 	mostDoubts = 1
 	doubtTrips = 30
 	doubtAgain = 2 * time.Second
+
+	// checkShare is the part of the line that is sent in a check. It is less than in a doubt: what others
+	// have in flight bounds how much the RTT falls. checkFor is how long a check goes on once a queue of
+	// our own is gone, and mostChecks how many there are.
+	checkShare = 0.5
+	checkFor   = 50 * time.Millisecond
+	mostChecks = 3
 )
 
 // doubts is what the session saw when it doubted whose queue there is.
@@ -29,6 +36,17 @@ type doubts struct {
 	best  float64       // largest line, bytes/s
 	part  float64       // what the line carried of ours when less was sent, bytes/s
 	empty time.Duration // when the queue was gone in doubt; 0 is not yet
+
+	check check
+}
+
+// check is a doubt about the RTT without a queue: it may hold the queue of others who were there first.
+type check struct {
+	wanted bool          // there is a reason for one
+	number int           // how many there were
+	on     bool          // the present doubt is one
+	base   time.Duration // RTT without a queue, when it began
+	queue  time.Duration // mean queue then
 }
 
 // doubt sends clearly less than is delivered, for a moment. A queue of our own flows off and does
@@ -37,6 +55,10 @@ func (c *Controller) doubt(s Sample) {
 	m := &c.model
 	age := s.At - c.since
 	lag := c.lag(s)
+	if c.doubts.check.on {
+		c.check(s, age, lag)
+		return
+	}
 	if age <= lag {
 		c.doubts.dip, c.doubts.top, c.doubts.part = m.queue, m.queue, c.line
 	}
@@ -120,4 +142,35 @@ func (c *Controller) taken(s Sample) bool {
 	m := &c.model
 	dip := m.base + c.doubts.dip - s.Least
 	return s.Least > 0 && c.line < takenDoubt*c.doubts.best && dip > c.aim(s)+c.packets(smoothed, s.MSS)
+}
+
+// unsure tells whether it is time for a check, and begins it.
+func (c *Controller) unsure(s Sample) bool {
+	k := &c.doubts.check
+	if !k.wanted || c.priority == Low || k.number >= mostChecks || c.siblings.crowd(s.At) || !c.dense(s) {
+		return false
+	}
+	*k = check{number: k.number + 1, on: true, base: c.model.base, queue: c.model.usual}
+	c.enter(Doubt, s.At)
+	c.doubt(s)
+	return true
+}
+
+// check sends less until a queue of our own is gone for certain. The RTT is then what it was without a
+// queue. If it is longer, others hold the queue; if it is shorter, their queue was in all RTTs so far.
+func (c *Controller) check(s Sample, age, lag time.Duration) {
+	m, k := &c.model, &c.doubts.check
+	c.rate = checkShare * c.line
+	if age < 2*lag+seconds(k.queue.Seconds()/(1-checkShare))+checkFor {
+		return
+	}
+	k.on = false
+	rtt := m.base + m.standing
+	if k.queue > leastAim/2 && rtt > k.base+max(k.queue/2, leastAim/2) || rtt < k.base-leastAim {
+		c.blame(s)
+		return
+	}
+	c.full = 0
+	c.rate = afterDrain * c.line
+	c.enter(Cruise, s.At)
 }

@@ -21,13 +21,19 @@ const (
 	// quickGain bounds what a session of high priority sends meanwhile, as a multiple of what is
 	// delivered.
 	quickGain = 1.5
-	// floodLoss is the share of loss at which streams of high priority stop growing quickly.
+	// floodLoss is the share of loss at which streams of high priority stop growing quickly, and gains
+	// the growth per round trip below which they do: they win nothing more from others.
 	floodLoss = 0.01
+	gains     = 1.05
 	// freeStreams is how many flows of others a session counts as.
 	freeStreams = 1
-	// highStreams is that number for a session of high priority. In the lab, four get about two thirds
-	// of a line beside one flow, and six three quarters.
-	highStreams = 6
+	// highStreams is that number for a session of high priority.
+	highStreams = 8
+	// mostPart is the part of the line that a session takes at most beside others, and highPart what one
+	// of high priority looks for: one other flow shall keep four and one tenth of what it has alone.
+	mostPart  = 0.35
+	highPart  = 0.8
+	halfShare = 0.5
 	// leastStay is how long a session shares at the least.
 	leastStay = 3 * time.Second
 	// leastAlone is longer than BBR leaves the queue empty to see the RTT: 200 ms and a round trip.
@@ -97,6 +103,7 @@ type others struct {
 	ref    Sample        // when they began to do so, or when somebody lost something
 	low    float64       // steady rate when they began, bytes/s
 	flows  int           // streams that are free
+	bound  bool          // a test has shown their part of the line, and most is by that
 	test   time.Duration // start of the present test whether others are gone; 0 is none
 	deep   time.Duration // queue at that moment
 	tested time.Duration // end of the last test
@@ -114,11 +121,15 @@ func (c *Controller) share(s Sample) {
 	if c.others.flows == 0 || s.At-c.others.left > flowsMemory {
 		c.others.flows = freeStreams
 	}
-	c.enter(Compete, s.At)
 	c.known = max(c.known, c.line)
 	c.others.peak, c.others.quick, c.others.stay = math.Inf(1), 0, leastStay
 	c.others.most = max(c.line, goalShare*c.doubts.best)
 	c.others.poor, c.others.ref, c.others.low = poor, s, c.model.steady
+	c.others.bound = false
+	if c.state == Doubt {
+		c.leave(portion(c.from, s))
+	}
+	c.enter(Compete, s.At)
 	c.compete(s)
 }
 
@@ -156,7 +167,7 @@ func (c *Controller) seek(s Sample) {
 		found := m.delivered > foundShare*o.most && s.At-c.since > 2*c.lag(s)
 		switch {
 		case c.priority == High: // the queue is full: more would only make everybody lose more
-			found = m.lost > floodLoss
+			found = m.lost > floodLoss || s.At-o.ref.At > 4*c.lag(s) && m.delivered < gains*m.earlier(s)
 		case o.poor:
 			found = c.fair(s)
 		}
@@ -168,7 +179,7 @@ func (c *Controller) seek(s Sample) {
 		}
 		return
 	}
-	if m.standing < m.base/4 {
+	if m.standing < m.base/4 && (c.priority != High || c.shallow()) {
 		return
 	}
 	lost := m.steady < quickShare*o.peak
@@ -227,12 +238,12 @@ func (c *Controller) compete(s Sample) {
 }
 
 // pauses is the time between two tests. A session that looks for its part looks more often, and one of
-// high priority less, since a test costs it most.
+// high priority that has it less, since a test costs it most.
 func (c *Controller) pauses() time.Duration {
 	switch {
-	case c.priority == High:
+	case c.priority == High && c.model.steady > foundShare*c.others.most:
 		return 2 * testEvery
-	case c.others.poor && c.others.flows < mostFlows:
+	case c.priority == High, c.others.poor && c.others.flows < mostFlows:
 		return testEvery / 2
 	}
 	return testEvery
@@ -247,6 +258,8 @@ func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	switch {
 	case c.others.test > 0 && c.siblings.crowd(s.At):
 		return calm > max(4*lag, leastAlone)
+	case c.shallow() && c.others.bound: // others need time for what has become free
+		return calm > 3*leastStay
 	case c.shallow():
 		return calm > leastStay
 	}
@@ -283,7 +296,8 @@ func (c *Controller) holds(s Sample, lag time.Duration) bool {
 func (c *Controller) tests(s Sample) bool {
 	b := &c.siblings
 	if !b.crowd(s.At) {
-		return c.stayed(s) > c.pauses()
+		settled := c.priority != High || s.At > c.others.quick+4*c.lag(s)
+		return settled && c.stayed(s) > c.pauses()
 	}
 	turn := b.turn != b.Turn
 	b.turn = b.Turn
@@ -294,11 +308,18 @@ func (c *Controller) tests(s Sample) bool {
 // as more flows, since the others are quick or many.
 func (c *Controller) weigh(s Sample, lag time.Duration) {
 	m, o := &c.model, &c.others
+	part := portion(c.from, m.mean(s, min(s.At-o.test-2*lag, m.steadyWindow())))
+	switch {
+	case m.standing > c.least(s)/2: // a queue that is gone does not show the others' part
+		c.leave(part)
+	case c.priority != High && c.shallow(): // the most that it had stands for the line
+		o.bound, o.most = true, min(o.most, halfShare*c.doubts.best)
+	}
 	if c.priority == High || m.standing < m.base/4 {
 		return
 	}
 	o.poor = false
-	switch part := portion(c.from, m.mean(s, min(s.At-o.test-2*lag, m.steadyWindow()))); {
+	switch {
 	case part < poorShare:
 		if more := min(2*o.flows, mostFlows); c.from.InFlight >= int64(more*flowPackets*s.MSS) {
 			o.flows = more
@@ -307,6 +328,24 @@ func (c *Controller) weigh(s Sample, lag time.Duration) {
 		o.quick = s.At + max(quickTrips*s.RTT, leastQuick)
 	case part > fairShare:
 		o.flows = max(o.flows/2, freeStreams)
+	}
+}
+
+// leave bounds the free streams, where they have so much of the line that others have too little: by
+// themselves, they would need minutes on a long path to give it back. It also tells a session of high
+// priority how much more it may have.
+func (c *Controller) leave(part float64) {
+	o, most := &c.others, mostPart
+	if c.priority == High {
+		most = highPart
+		if part < foundShare*most && c.state == Compete {
+			o.bound, o.most = true, c.line*most/max(part, poorShare)
+			o.ref, o.quick = c.last, c.last.At+max(quickTrips*c.last.RTT, leastQuick)
+			return
+		}
+	}
+	if o.bound = most < part && part < wholeShare; o.bound {
+		o.most = min(o.most, c.line*most/part)
 	}
 }
 
@@ -321,7 +360,7 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 	case s.At < o.quick && o.poor:
 		o.most *= 1 + seekRise*trips
 	case s.At < o.quick: // as much as it had
-	case m.standing < m.base/4 && !c.shallow(): // there is room, and gentle streams take it slowly
+	case m.standing < m.base/4 && !c.shallow() && !o.bound: // there is room, and gentle streams take it slowly
 		o.most *= 1 + roomRise*trips
 	default:
 		o.most *= 1 + joinRise*dt
@@ -333,10 +372,13 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 // them their part.
 func (c *Controller) takes(s Sample, lag time.Duration) float64 {
 	m, o := &c.model, &c.others
-	if s.At-c.since > 2*lag && m.lost > 0 {
+	switch dt := (s.At - c.prior.At).Seconds(); {
+	case o.bound:
+	case s.At-c.since > 2*lag && m.lost > 0:
 		o.most = math.Inf(1)
+	default:
+		o.most *= 1 + highRise*min(1, dt/lag.Seconds())
 	}
-	o.most *= 1 + highRise*min(1, (s.At-c.prior.At).Seconds()/lag.Seconds())
 	if s.At < o.quick {
 		return min(o.most, quickGain*max(m.steady, m.delivered))
 	}
@@ -351,6 +393,9 @@ func (c *Controller) occupied(s Sample) bool {
 	}
 	now := max(s.RTT, c.prior.RTT) // one sample may be wrong
 	fall := max(c.aim(s), c.model.base/20)
+	if c.priority != Low { // a check costs it something
+		fall = max(fall, c.model.base/8)
+	}
 	if c.state == Startup && s.Lost > 0 { // the queue was full, and others have lost something, too
 		fall /= 3
 	}

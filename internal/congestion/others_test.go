@@ -81,6 +81,33 @@ func TestWeigh(t *testing.T) {
 	require.Equal(t, 1, weigh(2*time.Minute, 39500*time.Microsecond))
 }
 
+// TestLeave: what is more than a fair part goes back to others at once, and a session of high priority that
+// has less than it may looks for the rest.
+func TestLeave(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		priority Priority
+		part     float64
+		want     float64 // bound, where the session has 100 of the line
+		quick    bool
+	}{
+		{"most of the line", Normal, 0.7, 50, false},
+		{"a fair part", Normal, 0.3, 200, false},
+		{"all of it: nobody else is there", Normal, 1, 200, false},
+		{"a negative part shows nothing", Normal, -1, 200, false},
+		{"high, with nearly all", High, 0.88, 100 * highPart / 0.88, false},
+		{"high, with half", High, 0.5, 160, true},
+		{"high, with next to nothing", High, 0.01, 320, true},
+		{"high, with its part", High, 0.75, 200, false},
+	} {
+		x := New()
+		x.state, x.priority, x.line, x.others.most = Compete, c.priority, 100, 200
+		x.leave(c.part)
+		require.InDelta(t, c.want, x.others.most, 0.01, c.what)
+		require.Equal(t, c.quick, x.others.quick > 0, c.what)
+	}
+}
+
 // TestBurstsAreNoStalls: a silence that comes back in each round trip comes from the bursts of others,
 // and a single one from a host.
 func TestBurstsAreNoStalls(t *testing.T) {

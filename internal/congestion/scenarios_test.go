@@ -196,7 +196,7 @@ func scenarios() []scenario {
 	session := simulate.Flow{Kind: simulate.Session}
 	small := simulate.Flow{Kind: simulate.Session, Count: 4}
 	low := simulate.Flow{Kind: simulate.Session, Count: 4, Priority: congestion.Low}
-	high := simulate.Flow{Kind: simulate.Session, Count: 4, Priority: congestion.High}
+	high := simulate.Flow{Kind: simulate.Session, Priority: congestion.High}
 
 	lines := []struct {
 		rate float64
@@ -352,8 +352,6 @@ func scenarios() []scenario {
 			add("cubic-comes"+name, p, flows(small, comes), 70, 20, keeps(0.4),
 				full(50*time.Second, 10))
 			all[len(all)-1].to = 50 * time.Second
-			strong.Count = 16
-			add("high-16-beside-cubic"+name, p, flows(strong, cubic), long, 20, share(0.7), keeps(0.1))
 		}
 		p := line(l.rate, l.rtt, 1)
 		name := fmt.Sprintf("-%.0fM-%.0fms", l.rate, l.rtt.Seconds()*1e3)

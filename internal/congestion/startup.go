@@ -178,5 +178,5 @@ func (c *Controller) drain(s Sample) {
 // others may have filled it before.
 func (c *Controller) stays(s Sample) bool {
 	m := &c.model
-	return c.dense(s) && c.priority != Low && m.queue > 2*c.aim(s) && m.queue > c.opening.top/2
+	return c.dense(s) && c.priority != Low && m.queue > 2*c.least(s) && m.queue > c.opening.top/2
 }

@@ -113,6 +113,13 @@ func TestBBRAlone(t *testing.T) {
 	}
 }
 
+// TestBBRLate shows that BBR starts as quickly whenever it begins.
+func TestBBRLate(t *testing.T) {
+	const from = 12 * time.Second
+	r := Run(Scenario{Path: path(1000, 50, 1), For: from + 4*time.Second, Flows: []Flow{{Kind: BBR, From: from}}})
+	assert.Greater(t, r.Goodput(0, from+time.Second, r.Elapsed), 0.9*1000e6)
+}
+
 // TestBBRProbeInStart shows that BBR goes on with its start after it has probed the RTT.
 func TestBBRProbeInStart(t *testing.T) {
 	b := newBBR(initialWindow)
