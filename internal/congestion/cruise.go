@@ -97,7 +97,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.rate, c.loss.over = min(c.rate, c.carried()), 1
 		return
 	}
-	if c.low == 0 || c.low > c.line {
+	if c.low == 0 {
 		c.low = c.line
 	}
 	if !c.siblings.crowd(s.At) && (!c.proved || c.growth >= mostGrowth) && c.line > again*c.low && c.priority != Low && m.losses < c.loss.random*1.5+mostLoss {
