@@ -214,14 +214,11 @@ func (c *Controller) usualAim() time.Duration { return min(max(c.model.base/20, 
 // Otherwise the RTT holds that delay, and shows no queue.
 func (c *Controller) dense(s Sample) bool { return c.packets(2*s.Streams, s.MSS) < delayedAck }
 
-// remember keeps the largest rate with a short queue since the start. With that of now, a session that
+// remember keeps the largest rate of late with a short queue. With that of now, a session that
 // has lost most of the line to others would take their queue for its own packets.
 func (c *Controller) remember(s Sample, dt time.Duration) {
 	c.known *= 1 - min(1, dt.Seconds()/longHold.Seconds())
-	switch {
-	case c.state == Startup:
-		c.known = 0
-	case c.state == Cruise && c.model.standing <= c.aim(s):
+	if c.state == Cruise && c.model.standing <= c.aim(s) {
 		c.known = max(c.known, c.line)
 	}
 }
