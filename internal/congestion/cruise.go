@@ -64,12 +64,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.brake(s, aim, trip)
 		return
 	}
-	if c.full > 0 { // the queue is gone
-		c.full = 0
-		if c.priority != Low {
-			c.rate = max(c.rate, afterDrain*c.line)
-		}
-	}
+	c.full = 0 // the queue is gone
 	age := s.At - c.since
 	if age > 3*m.steadyWindow() { // what is measured by now is no longer the start's
 		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
