@@ -76,7 +76,6 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	if s.At < c.outage.deaf {
 		c.short = s.At
-		c.rate = max(c.rate, afterDrain*c.line)
 		return
 	}
 	c.quicken(s, trip)
