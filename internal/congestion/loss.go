@@ -119,7 +119,6 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	}
 	c.loss.events = 0
 	c.share(s)
-	c.others.stay = 2 * leastStay // a short queue does not tell when others are gone
 	return true
 }
 

@@ -95,7 +95,6 @@ type others struct {
 	brim   time.Duration // length of the queue when it was full; 0 is unknown
 	back   bool          // a session of low priority has not had the whole line since it yielded
 	clear  time.Duration // when the queue was short last, while the session yields
-	stay   time.Duration // how long it shares at the least
 	most   float64       // bound of free streams, bytes/s
 	peak   float64       // most that was delivered of late beside others, bytes/s
 	quick  time.Duration // until when free streams look for their part of the line quickly
@@ -122,7 +121,7 @@ func (c *Controller) share(s Sample) {
 		c.others.flows = freeStreams
 	}
 	c.known = max(c.known, c.line)
-	c.others.peak, c.others.quick, c.others.stay = math.Inf(1), 0, leastStay
+	c.others.peak, c.others.quick = math.Inf(1), 0
 	c.others.most = max(c.line, goalShare*c.doubts.best)
 	c.others.poor, c.others.ref, c.others.low = poor, s, c.model.steady
 	c.others.bound = false
@@ -263,7 +262,7 @@ func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	case c.shallow():
 		return calm > leastStay
 	}
-	return calm > max(4*lag, leastAlone) && c.stayed(s) > c.others.stay || calm > max(8*lag, leastStay/2) && c.others.poor
+	return calm > max(4*lag, leastAlone) && c.stayed(s) > leastStay || calm > max(8*lag, leastStay/2) && c.others.poor
 }
 
 // shallow tells whether even a full queue is so short that a flow which gives up three tenths of its
