@@ -185,12 +185,8 @@ func lossSince(from, to Sample) float64 {
 // steadyWindow is the time over which a rate is measured that must be exact.
 func (m *model) steadyWindow() time.Duration {
 	w := max(steadyTrips*m.base, leastSteady)
-	rate := m.steady
-	if rate == 0 {
-		rate = m.delivered
-	}
-	if rate > 0 {
-		w = max(w, min(mostSteady, seconds(steadyPackets*float64(m.mss)/rate)))
+	if m.steady > 0 {
+		w = max(w, min(mostSteady, seconds(steadyPackets*float64(m.mss)/m.steady)))
 	}
 	return w
 }
