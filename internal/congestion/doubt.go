@@ -83,7 +83,7 @@ func (c *Controller) doubt(s Sample) {
 		}
 		c.line = c.doubts.part // a queue of our own could not flow off: the line has become slower
 		c.enter(Doubt, s.At)
-	case c.doubts.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.doubts.empty > lag:
+	case c.doubts.empty > 0 && m.queue > c.aim(s) && s.At-c.doubts.empty > lag:
 		c.blame(s)
 		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > lag && c.taken(s):
