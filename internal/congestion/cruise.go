@@ -96,7 +96,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	if (!c.proved || c.growth >= mostGrowth) && c.line > again*c.low && c.priority != Low {
 		c.enter(Startup, s.At) // it carries far more than was known: the start ended early, or others are gone
-		c.low, c.proved, c.opening = 0, false, opening{first: s.At, noise: c.opening.noise}
+		c.low, c.proved, c.opening = 0, false, opening{first: s.At}
 		c.start(s)
 		return
 	}
