@@ -116,7 +116,7 @@ func (c *Controller) SetSiblings(to Siblings) {
 	switch {
 	case by > 1: // what it may send already counts, and streams may need time for it
 		by = max(1, min(by, goal/c.line))
-	case c.model.usual < c.aim(c.last)/8 && c.last.At >= c.loss.ceilUntil: // siblings do not take what this one would leave
+	case c.model.usual < c.aim(c.last)/8: // siblings do not take what this one would leave
 		return
 	}
 	c.rate, c.line, c.loss.ceil = c.rate*by, c.line*by, c.loss.ceil*by
