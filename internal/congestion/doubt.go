@@ -129,10 +129,11 @@ func (c *Controller) longer() bool {
 }
 
 // hidden tells whether the base holds a queue of others: the line carries clearly less of ours than it
-// did, and no RTT of late came near the least one that the kernel ever saw. The queue of others then
-// goes up and down above the base, and looks as if it was our own.
+// did, and no RTT of late came near the least one that the kernel ever saw, by more than jitter explains.
+// The queue of others then goes up and down above the base, and looks as if it was our own.
 func (c *Controller) hidden(s Sample) bool {
-	return c.priority != Low && s.Least > 0 && c.line < takenDoubt*c.doubts.best && c.model.base-s.Least > c.least(s)
+	above := c.model.base - s.Least
+	return c.priority != Low && s.Least > 0 && c.line < takenDoubt*c.doubts.best && above > c.least(s)+c.model.jitter()
 }
 
 // taken tells, at the end of a doubt, whether others took a part of the line: less is delivered than

@@ -18,6 +18,7 @@ func TestHidden(t *testing.T) {
 		{"it does", func(*Controller, *Sample) {}, true},
 		{"the base is the least", func(_ *Controller, s *Sample) { s.Least = 23 * ms }, false},
 		{"the least is unknown", func(_ *Controller, s *Sample) { s.Least = 0 }, false},
+		{"jitter explains it", func(c *Controller, _ *Sample) { c.model.noise = 2 * ms }, false},
 		{"the line carries what it did", func(c *Controller, _ *Sample) { c.line = 4e6 }, false},
 		{"low priority knows in another way", func(c *Controller, _ *Sample) { c.priority = Low }, false},
 	} {
