@@ -125,7 +125,7 @@ func falls(in time.Duration) time.Duration {
 // that takes longer than a doubt.
 func (c *Controller) longer() bool {
 	m, d := &c.model, &c.doubts
-	return d.jump > d.dip*3/4 && d.top-d.dip < max(leastAim, m.jitter()) && d.part > d.best/2 && m.lost < mostLoss
+	return d.jump > d.dip*3/4 && d.top-d.dip < max(leastAim, m.jitter()) && d.part > d.best/2
 }
 
 // hidden tells whether the base holds a queue of others: the line carries clearly less of ours than it

@@ -60,7 +60,4 @@ func TestLonger(t *testing.T) {
 		c.set(&x.doubts)
 		require.Equal(t, c.want, x.longer(), c.what)
 	}
-	x := New()
-	x.model.base, x.model.lost, x.doubts = 50*ms, 0.02, longer
-	require.False(t, x.longer(), "something is lost")
 }
