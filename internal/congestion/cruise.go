@@ -20,11 +20,6 @@ const (
 	soonTime = 60 * time.Millisecond
 	// wholeShare is the part of the line with more of which a queue may be the session's own.
 	wholeShare = 0.9
-
-	// longCalm is after how many round trips with a short queue more is tried. Where no queue has shown
-	// the line's rate since the start, jitter may have ended it early: doubtfulCalm is enough.
-	longCalm     = 12
-	doubtfulCalm = 8
 )
 
 // cruise holds the standing queue at its aim. With R the rate, D the delivered rate and T the time
@@ -108,10 +103,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	m := &c.model
 	slow := max(trip, standingTime)
-	calm, long := s.At-c.calm, longCalm*slow
 	soon := 3 * trip
-	if !c.proved {
-		long, soon = doubtfulCalm*slow, 3*slow
+	if !c.proved { // jitter may have ended the start early
+		soon = 3 * slow
 	}
 	// No more is tried than makes a queue of twice the aim before it is seen, unless there was none for long.
 	safe := 2 * aim.Seconds() / (trip + standingTime).Seconds()
@@ -120,7 +114,7 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 		c.growth = max(c.growth, min(safe, mostGrowth))
 	}
 	// A stream sends two packets at a time, and the second one waits for the first.
-	if m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && (c.rate > c.line && calm > soon || calm > long) {
+	if m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && c.rate > c.line && s.At-c.calm > soon {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
 	part := min(1, dt.Seconds()/slow.Seconds())
