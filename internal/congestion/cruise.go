@@ -167,7 +167,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	if age == 0 {
 		c.doubts.jump = 0
 	}
-	if s.At-c.since > longCalm*trip { // soon after the start, that was what let the RTT grow at once
+	if s.At-c.since > startTrips*trip { // soon after the start, that was what let the RTT grow at once
 		c.doubts.jump = max(c.doubts.jump, s.RTT-m.before(s.At-2*trip).RTT)
 	}
 	switch {

@@ -18,6 +18,9 @@ const (
 	doubtTrips = 30
 	doubtAgain = 2 * time.Second
 
+	// startTrips is how many round trips after the start the RTT may still grow because of that.
+	startTrips = 12
+
 	// checkShare is the part of the line that is sent in a check. It is less than in a doubt: what others
 	// have in flight bounds how much the RTT falls. checkFor is how long a check goes on once a queue of
 	// our own is gone, and mostChecks how many there are.
@@ -86,9 +89,6 @@ func (c *Controller) doubt(s Sample) {
 	case c.doubts.empty > 0 && m.queue > c.aim(s) && s.At-c.doubts.empty > lag:
 		c.blame(s)
 		return
-	case c.doubts.empty > 0 && s.At-c.doubts.empty > lag && c.taken(s):
-		c.blame(s)
-		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
 		c.full, c.doubts.ended = 0, s.At
 		m.rates, c.known = nil, c.line // the line carried more before this queue began
@@ -134,15 +134,6 @@ func (c *Controller) longer() bool {
 func (c *Controller) hidden(s Sample) bool {
 	above := c.model.base - s.Least
 	return c.priority != Low && s.Least > 0 && c.line < takenDoubt*c.doubts.best && above > c.least(s)+c.model.jitter()
-}
-
-// taken tells, at the end of a doubt, whether others took a part of the line: less is delivered than
-// before, and even the shortest RTT of the doubt is far above the least one that the kernel ever saw.
-// The base then contains a queue of theirs.
-func (c *Controller) taken(s Sample) bool {
-	m := &c.model
-	dip := m.base + c.doubts.dip - s.Least
-	return s.Least > 0 && c.line < takenDoubt*c.doubts.best && dip > c.aim(s)+c.packets(smoothed, s.MSS)
 }
 
 // unsure tells whether it is time for a check, and begins it.

@@ -178,24 +178,3 @@ func TestLowBesideBursts(t *testing.T) {
 	require.Greater(t, rate(2500*time.Microsecond), free/2)
 	require.Less(t, rate(8*time.Millisecond), free/20)
 }
-
-// TestTaken: after a doubt, others have a part of the line if less is delivered than once was and even
-// the shortest queue is far above the least RTT of the kernel.
-func TestTaken(t *testing.T) {
-	for _, c := range []struct {
-		what  string
-		line  float64
-		least time.Duration
-		want  bool
-	}{
-		{"much less, and a queue that never went", 0.7e6, 5 * time.Millisecond, true},
-		{"as much as ever", 1e6, 5 * time.Millisecond, false},
-		{"much less, but the queue went: the line is slower", 0.7e6, 22 * time.Millisecond, false},
-		{"the kernel says nothing", 0.7e6, 0, false},
-	} {
-		k := New()
-		k.enter(Doubt, time.Second)
-		k.model.base, k.model.delivered, k.line, k.doubts.best = 23*time.Millisecond, c.line, c.line, 1e6
-		require.Equal(t, c.want, k.taken(Sample{At: time.Second, Least: c.least, MSS: 500}), c.what)
-	}
-}

@@ -174,9 +174,8 @@ func (c *Controller) drain(s Sample) {
 	}
 }
 
-// stays tells whether most of the queue is still there once the excess of the start has arrived. Then
-// others may have filled it before.
+// stays tells whether a queue is still there once the excess of the start has arrived. Then others may
+// have filled it before.
 func (c *Controller) stays(s Sample) bool {
-	m := &c.model
-	return c.dense(s) && c.priority != Low && m.queue > 2*c.least(s) && m.queue > c.opening.top/2
+	return c.dense(s) && c.priority != Low && c.model.queue > 2*c.least(s)
 }
