@@ -238,7 +238,11 @@ func (c *Controller) packets(n, mss int) time.Duration {
 // lag is how long it takes to see what a change does: a round trip, and on a narrow line the time
 // in which the kernel's smoothed RTT follows (RFC 6298: an eighth with each acknowledgement).
 func (c *Controller) lag(s Sample) time.Duration {
-	return max(s.RTT, min(c.packets(smoothed*s.Streams, s.MSS), mostLag))
+	streams := s.Streams
+	if c.state == Compete { // the others only finish what they have
+		streams = min(streams, c.others.flows)
+	}
+	return max(s.RTT, min(c.packets(smoothed*streams, s.MSS), mostLag))
 }
 
 // excess is what is in flight beyond what the line holds, as delay. It shows a queue a round trip

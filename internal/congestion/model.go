@@ -131,11 +131,16 @@ func (m *model) longest(since time.Duration) (most time.Duration) {
 	return most
 }
 
-// mean is a sample with the mean RTT of some time, and what was in flight in the mean by the rate
-// delivered then (Little's law): both are exact where packets come in bursts.
-func (m *model) mean(s Sample, since time.Duration) Sample {
+// mean is a sample with the mean RTT of some time until a moment, and what was in flight in the mean by the
+// rate delivered then (Little's law): both are exact where packets come in bursts.
+func (m *model) mean(until, since time.Duration) Sample {
+	end := len(m.past) - 1
+	for end > 1 && m.past[end].At > until {
+		end--
+	}
+	s := m.past[end]
 	from, sum, n := s, time.Duration(0), 0
-	for i := len(m.past) - 1; i >= 0 && (m.past[i].At >= s.At-since || n < 2); i-- {
+	for i := end; i >= 0 && (m.past[i].At >= until-since || n < 2); i-- {
 		from = m.past[i]
 		sum += from.RTT
 		n++

@@ -228,7 +228,7 @@ func (c *Controller) compete(s Sample) {
 		c.rate = c.joins(s, lag)
 	case c.others.test > 0:
 	case c.tests(s):
-		c.others.test, c.others.deep, c.from = s.At, m.queue, m.mean(s, m.steadyWindow())
+		c.others.test, c.others.deep, c.from = s.At, m.queue, m.mean(s.At, m.steadyWindow())
 		c.line = m.steady
 		c.rate = leastShare * c.line
 	default:
@@ -307,7 +307,9 @@ func (c *Controller) tests(s Sample) bool {
 // as more flows, since the others are quick or many.
 func (c *Controller) weigh(s Sample, lag time.Duration) {
 	m, o := &c.model, &c.others
-	part := portion(c.from, m.mean(s, min(s.At-o.test-2*lag, m.steadyWindow())))
+	// What others gave up comes back within few of their round trips.
+	soon := min(s.At, o.test+max(6*lag, testFor/3))
+	part := portion(c.from, m.mean(soon, min(soon-o.test-2*lag, m.steadyWindow())))
 	switch {
 	case m.standing > c.least(s)/2: // a queue that is gone does not show the others' part
 		c.leave(part)
