@@ -51,7 +51,7 @@ fxfer serve --copies.`,
 			if err != nil {
 				return err
 			}
-			opt.Confirm = term.Confirm
+			opt.Confirm = term.Confirmer()
 			client, err := fxfer.NewClient(opt)
 			if err != nil {
 				return err
@@ -198,7 +198,7 @@ func copiesClient() (*fxfer.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return fxfer.NewClient(fxfer.Options{StandardCrypto: standard, Confirm: term.Confirm})
+	return fxfer.NewClient(fxfer.Options{StandardCrypto: standard, Confirm: term.Confirmer()})
 }
 
 // listCopies lists the copies that a server makes for this client.

@@ -134,9 +134,7 @@ func sortEntries(all []fxfer.Entry) {
 func list(parent context.Context, opt fxfer.Options, do lister) ([]fxfer.Entry, error) {
 	ctx, stop := exit.Interruptible(parent)
 	defer stop()
-	if term.Present() {
-		opt.Confirm = term.Confirm
-	}
+	opt.Confirm = term.Confirmer()
 	entries, err := exit.Within(ctx, func() ([]fxfer.Entry, error) {
 		client, err := fxfer.NewClient(opt)
 		if err != nil {

@@ -118,9 +118,7 @@ func scrub(c *cobra.Command, opt fxfer.Options, u fxfer.URL, snapshot string, sh
 func compare(c *cobra.Command, opt fxfer.Options, show verdicts, do func(context.Context, *fxfer.Client) (*fxfer.Comparison, error)) error {
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
-	if term.Present() {
-		opt.Confirm = term.Confirm
-	}
+	opt.Confirm = term.Confirmer()
 	sum, err := exit.Within(ctx, func() (*fxfer.Comparison, error) {
 		client, err := fxfer.NewClient(opt)
 		if err != nil {

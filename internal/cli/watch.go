@@ -176,9 +176,7 @@ func (x *watching) watcher(c *cobra.Command, dir string, target fxfer.URL) (*out
 	log := slog.New(slog.NewTextHandler(c.ErrOrStderr(), &slog.HandlerOptions{Level: level}))
 	opt := x.opt
 	opt.Notice = func(text string) { log.Info(text) }
-	if term.Present() {
-		opt.Confirm = term.Confirm
-	}
+	opt.Confirm = term.Confirmer()
 	client, err := fxfer.NewClient(opt)
 	if err != nil {
 		return nil, err

@@ -54,9 +54,7 @@ func (x *command) addJSON(c *cobra.Command) {
 func (x *command) run(do func(ctx context.Context) error) error {
 	ctx, stop := exit.Interruptible(x.c.Context())
 	defer stop()
-	if term.Present() {
-		x.opt.Confirm = term.Confirm
-	}
+	x.opt.Confirm = term.Confirmer()
 	_, err := exit.Within(ctx, func() (struct{}, error) { return struct{}{}, do(ctx) })
 	switch {
 	case err != nil && ctx.Err() != nil:

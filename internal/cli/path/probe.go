@@ -114,9 +114,7 @@ func (f *probeFlags) run(c *cobra.Command, u fxfer.URL) error {
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
 	opt := f.opt
-	if term.Present() {
-		opt.Confirm = term.Confirm
-	}
+	opt.Confirm = term.Confirmer()
 	if !f.json {
 		f.probe.Stage = func(what string) { fmt.Fprintf(c.ErrOrStderr(), "fxfer: %s\n", what) }
 	}

@@ -287,9 +287,7 @@ type tuneBench struct {
 // measure implements tune.Options.Measure.
 func (b *tuneBench) measure(ctx context.Context, server int, s tune.Setting, size int64, within time.Duration) (m tune.Measure, err error) {
 	opt := b.flags.opt
-	if term.Present() {
-		opt.Confirm = term.Confirm
-	}
+	opt.Confirm = term.Confirmer()
 	p := profileOf(s)
 	p.Apply(&opt, func(string) bool { return false })
 	client, err := fxfer.NewClient(opt)

@@ -8,9 +8,17 @@ import (
 	"strings"
 )
 
-// Confirm asks on the terminal whether to trust an unknown server. knownAs are known servers with
-// the same key.
-func Confirm(ctx context.Context, server, pin string, knownAs []string) (bool, error) {
+// Confirmer returns what asks on the terminal whether to trust an unknown server. It is nil if nobody
+// can answer there: then the error about the server says how to trust it.
+func Confirmer() func(ctx context.Context, server, pin string, knownAs []string) (bool, error) {
+	if !Present() {
+		return nil
+	}
+	return confirm
+}
+
+// confirm asks whether to trust an unknown server. knownAs are known servers with the same key.
+func confirm(ctx context.Context, server, pin string, knownAs []string) (bool, error) {
 	return onTerminal(func(in io.Reader, out io.Writer) (bool, error) { return ask(ctx, in, out, server, pin, knownAs) })
 }
 

@@ -36,9 +36,7 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 	}
 	opt, call := f.Opt, f.Call
 	opt.Notice, call.Progress, call.File = d.notice, d.progress, d.lists()
-	if term.Present() {
-		opt.Confirm = term.Confirm
-	}
+	opt.Confirm = term.Confirmer()
 	began := time.Now()
 	report, err := exit.Within(ctx, func() (*fxfer.Report, error) {
 		client, err := fxfer.NewClient(opt)
