@@ -160,7 +160,7 @@ func (x *command) move(files *fxfer.Files, p paths, target fxfer.URL, force bool
 	report := func(at, to string, err error) {
 		if err != nil {
 			if errors.Is(err, fs.ErrExist) && !force {
-				err = exit.WithHint(err, "-f replaces a file")
+				err = exit.WithHint(err, "-f lets a file replace it, a folder never does")
 			}
 			x.fail(p, at, err)
 			return

@@ -56,18 +56,24 @@ func (x *command) run(do func(ctx context.Context) error) error {
 	defer stop()
 	x.opt.Confirm = term.Confirmer()
 	_, err := exit.Within(ctx, func() (struct{}, error) { return struct{}{}, do(ctx) })
-	switch {
-	case err != nil && ctx.Err() != nil:
+	if err != nil && ctx.Err() != nil { // do may still run
 		return exit.Interrupted("")
-	case err != nil || len(x.failed) == 0:
-		return err
-	case x.done == 0 && len(x.failed) == 1:
+	}
+	return x.outcome(err)
+}
+
+// outcome is the error of a command whose last session ended with err. It prints what failed before.
+func (x *command) outcome(err error) error {
+	if err == nil && x.done == 0 && len(x.failed) == 1 {
 		return x.failed[0]
 	}
-	for _, err := range x.failed {
+	for _, failed := range x.failed {
 		if !x.asJSON {
-			exit.Print(x.c.ErrOrStderr(), err)
+			exit.Print(x.c.ErrOrStderr(), failed)
 		}
+	}
+	if err != nil || len(x.failed) == 0 {
+		return err
 	}
 	return &fxfer.Error{Kind: fxfer.KindPartial, Err: fmt.Errorf("%d of %d failed", len(x.failed), x.done+len(x.failed))}
 }
