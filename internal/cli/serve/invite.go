@@ -45,13 +45,22 @@ func (s *serving) file(home string) string {
 	return filepath.Join(home, "serving-"+url.QueryEscape(s.Address)+".json")
 }
 
-// write writes the file into a home folder. Without the file, invite needs more flags.
+// write writes the file into a home folder. Without the file, invite needs more flags. A command that
+// runs meanwhile sees the old file or the whole new one.
 func (s *serving) write(home string) error {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(s.file(home), append(text, '\n'), 0o600)
+	name := s.file(home)
+	fresh := name + ".new"
+	if err = os.WriteFile(fresh, append(text, '\n'), 0o600); err == nil {
+		err = os.Rename(fresh, name)
+	}
+	if err != nil {
+		_ = os.Remove(fresh)
+	}
+	return err
 }
 
 // granted returns what the configuration gives a client. s may be nil.
@@ -76,14 +85,11 @@ func readServing(home string) (all []*serving, err error) {
 		if errors.Is(failed, fs.ErrNotExist) { // it has just ended
 			continue
 		}
-		s := new(serving)
-		if failed == nil {
-			failed = json.Unmarshal(text, s)
-		}
 		if failed != nil {
 			return nil, failed
 		}
-		if s.runs() {
+		s := new(serving)
+		if json.Unmarshal(text, s) == nil && s.runs() { // a disk that was full may have cut it off
 			all = append(all, s)
 		}
 	}

@@ -4,10 +4,14 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -43,6 +47,34 @@ func TestKilledServer(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, now)
 		require.NoError(t, g.checkShares(together(now)))
+	}
+}
+
+// TestServingIsWhole: who reads while a server writes its file sees a whole one, and what a full disk
+// once left in the folder keeps no command from its work.
+func TestServingIsWhole(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows does not replace a file that somebody reads, and then the server warns")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	home := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(home, "serving-cut.json"), []byte(`{"address`), 0o600))
+	s := &serving{Address: l.Addr().String(), Shares: []string{"backup"}}
+	require.NoError(t, s.write(home))
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	writing.Go(func() {
+		for range 200 {
+			assert.NoError(t, s.write(home))
+		}
+	})
+	for range 200 {
+		all, err := readServing(home)
+		require.NoError(t, err)
+		require.Equal(t, []*serving{s}, all)
 	}
 }
 
