@@ -2,6 +2,7 @@ package client
 
 import (
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/path/diagnose"
@@ -36,6 +37,8 @@ const (
 	cappedTrips = 8
 	// filledShare of what the windows allow has to move. Otherwise a slow reader closes them.
 	filledShare = 0.5
+	// chosenFor is how long a choice is remembered. The network may be another one by then.
+	chosenFor = 24 * time.Hour
 	// trialFor is the time after which the new transport is compared with the one before.
 	trialFor = 4 * time.Second
 )
@@ -148,6 +151,10 @@ func (c *Client) firstChoice(server string) choice {
 		return choice{transport: session.TransportQUIC}
 	case session.TransportAuto:
 		var x evidence
+		name := c.pathFile(server + chosen)
+		if info, err := os.Stat(name); err == nil && time.Since(info.ModTime()) > chosenFor {
+			_ = os.Remove(name) // keepChoice may write it again
+		}
 		if c.learned(server+chosen) == quicChosen {
 			x.history = session.TransportQUIC
 		}

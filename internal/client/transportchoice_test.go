@@ -1,10 +1,15 @@
 package client
 
 import (
+	"errors"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/server"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/stretchr/testify/require"
 )
@@ -80,4 +85,46 @@ func TestWindowWatch(t *testing.T) {
 	pass(time.Second, 100*time.Millisecond)
 	w.add(&o, &x)
 	require.Zero(t, x.lasts, "it was not the limit")
+}
+
+// TestRestartedServer: a client that was refused while a server was down stays with its transport
+// once the server is up again. The other transport is for a server that has no more than that one.
+func TestRestartedServer(t *testing.T) {
+	t.Parallel()
+	refused := &os.SyscallError{Syscall: "connect", Err: syscall.ECONNREFUSED}
+	for _, x := range []struct {
+		has, first session.Transport
+		err        error
+		want       session.Transport
+	}{
+		{session.TransportAuto, session.TransportTCP, refused, session.TransportTCP},
+		{session.TransportAuto, session.TransportQUIC, refused, session.TransportQUIC},
+		{session.TransportAuto, session.TransportTCP, errors.New("a middle box ends it"), session.TransportQUIC},
+		{session.TransportQUIC, session.TransportTCP, refused, session.TransportQUIC},
+		{session.TransportTCP, session.TransportQUIC, refused, session.TransportTCP},
+	} {
+		s := serveWith(t, server.Options{Transport: x.has}, identity.Read)
+		u := s.invited(t)
+		d := dialer{client: newClient(t, t.TempDir(), Options{}), url: u, via: choice{transport: x.first}}
+		d.prepare(0)
+		got := d.instead(t.Context(), x.err)
+		require.Equal(t, x.want, got.transport, "%+v", x)
+		require.Equal(t, x.want == x.first, got.reason == "", "%+v: %s", x, got.reason)
+		d.group.Close(0)
+		s.stop()
+		require.Zero(t, d.instead(t.Context(), x.err), "nobody answers")
+	}
+}
+
+// TestChoiceIsForgotten: what a network made necessary does not hold for ever.
+func TestChoiceIsForgotten(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, t.TempDir(), Options{})
+	c.keepChoice("nas:7433", session.TransportQUIC)
+	require.Equal(t, session.TransportQUIC, c.firstChoice("nas:7433").transport)
+	past := time.Now().Add(-chosenFor - time.Minute)
+	require.NoError(t, os.Chtimes(c.pathFile("nas:7433"+chosen), past, past))
+	require.Equal(t, session.TransportTCP, c.firstChoice("nas:7433").transport)
+	c.keepChoice("nas:7433", session.TransportQUIC)
+	require.Equal(t, session.TransportQUIC, c.firstChoice("nas:7433").transport, "it was necessary again")
 }

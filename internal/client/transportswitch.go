@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"syscall"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
@@ -50,8 +51,8 @@ func (d *dialer) race(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// instead returns the transport to try after a session ended with err. The zero choice says that
-// another transport does not help.
+// instead returns the transport to try after a session ended with err, which may be the same: a host
+// refuses connections until its server is up again. The zero choice says that no transport helps.
 func (d *dialer) instead(ctx context.Context, err error) choice {
 	if sw := (*errSwitch)(nil); errors.As(err, &sw) {
 		return sw.to
@@ -60,13 +61,19 @@ func (d *dialer) instead(ctx context.Context, err error) choice {
 	if err == nil || ctx.Err() != nil || d.opened.Load() || d.client.opt.Transport != session.TransportAuto || !temporary(err) {
 		return choice{}
 	}
-	soon, cancel := context.WithTimeout(ctx, otherWithin)
-	defer cancel()
-	p := other(session.ProtocolOf(via.transport))
-	if !d.answers(soon, p) {
-		return choice{}
+	answers := func(p transport.Protocol) bool {
+		soon, cancel := context.WithTimeout(ctx, otherWithin)
+		defer cancel()
+		return d.answers(soon, p)
 	}
-	return choice{session.TransportOf(p), fmt.Sprintf("%s: %v", via.transport, err)}
+	p := session.ProtocolOf(via.transport)
+	switch {
+	case !answers(other(p)):
+		return choice{}
+	case errors.Is(err, syscall.ECONNREFUSED) && answers(p): // the server has just been started
+		return via
+	}
+	return choice{session.TransportOf(other(p)), fmt.Sprintf("%s: %v", via.transport, err)}
 }
 
 // answers tells whether the server answers by a transport before ctx is done.
