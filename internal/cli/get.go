@@ -135,7 +135,7 @@ func getArgs(args []string) (sources []string, target string, err error) {
 	case fxfer.IsURL(target) && !fxfer.IsURL(args[0]):
 		return nil, "", exit.Usage("to send to a server: fxfer send SRC... URL", "the first argument, %q, is not a fxfer:// URL", args[0])
 	case fxfer.IsURL(target):
-		return nil, "", exit.Usage("`.` is the current folder", "the last argument is not a folder of this host but a URL")
+		return nil, "", exit.Usage("`.` is the current folder; from server to server: fxfer copy SOURCE TARGET", "the last argument is not a folder of this host but a URL")
 	case target == "-" && len(args) > 2:
 		return nil, "", exit.Usage("./- is a folder of that name", "standard output takes one file, and here are %d sources", len(args)-1)
 	case ssh.Is(target) && !fxfer.IsURL(sources[0]):

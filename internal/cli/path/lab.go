@@ -93,7 +93,7 @@ With --name, "lab set NAME" changes the link while CMD runs.`,
 				return err
 			}
 			if code, ran, err := lab.Elevate(); ran || err != nil {
-				return errors.Join(err, exit.With(code))
+				return errors.Join(needRoot(err, c), exit.With(code))
 			}
 			run.in, run.out, run.errs = c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr()
 			if f := term.File(run.out); f != nil {
@@ -177,7 +177,7 @@ func (r *labRun) run(ctx context.Context, legs []lab.Leg, args []string) (code i
 	var control *lab.Control
 	if r.name != "" {
 		if control, err = lab.ListenControl(r.name); err != nil {
-			return 0, err
+			return 0, nameError(err, r.name)
 		}
 	}
 	l, err := lab.StartChain(legs)
@@ -364,7 +364,7 @@ func newLabUpCommand() *cobra.Command {
 				return nil
 			}
 			if code, ran, err := lab.Elevate(); ran || err != nil {
-				return errors.Join(err, exit.With(code))
+				return errors.Join(needRoot(err, c), exit.With(code))
 			}
 			return labServe(c.Context(), args[0], link)
 		},
@@ -379,7 +379,7 @@ func labServe(ctx context.Context, name string, link lab.Link) error {
 	defer stop()
 	control, err := lab.ListenControl(name)
 	if err != nil {
-		return err
+		return nameError(err, name)
 	}
 	l, err := lab.Start(link)
 	if err != nil {
@@ -389,6 +389,23 @@ func labServe(ctx context.Context, name string, link lab.Link) error {
 		return errors.Join(err, control.Close(), l.Close())
 	}
 	return control.Serve(ctx, l)
+}
+
+// dialLab returns a client for the lab with this name.
+func dialLab(name string) (*lab.Client, error) {
+	client, err := lab.Dial(name)
+	return client, nameError(err, name)
+}
+
+// nameError gives an error about the name of a lab its kind and a hint.
+func nameError(err error, name string) error {
+	switch {
+	case errors.Is(err, lab.ErrNoLab):
+		return exit.Usage("`fxfer lab up "+name+"` makes it, and so does `fxfer lab run --name "+name+"`", "%w", err)
+	case errors.Is(err, lab.ErrName):
+		return exit.Usage("", "%w", err)
+	}
+	return err
 }
 
 func newLabExecCommand() *cobra.Command {
@@ -404,7 +421,7 @@ func newLabExecCommand() *cobra.Command {
 			if side != "left" && side != "right" || len(cmd) == 0 {
 				return exit.Usage("usage: "+c.UseLine(), "left or right, and a command are needed")
 			}
-			client, err := lab.Dial(name)
+			client, err := dialLab(name)
 			if err != nil {
 				return err
 			}
@@ -449,10 +466,10 @@ NAME is that of "lab up" or of "lab run --name".`,
 			default:
 				return exit.Usage("", "--from: %q is neither left nor right", from)
 			}
-			if c.Flags().NFlag() == 0 {
+			if n := c.Flags().NFlag(); n == 0 || n == 1 && from != "" {
 				return exit.Usage("name what to change, as in --loss 1%", "nothing to set")
 			}
-			client, err := lab.Dial(args[0])
+			client, err := dialLab(args[0])
 			if err != nil {
 				return err
 			}
@@ -484,7 +501,7 @@ func newLabDownCommand() *cobra.Command {
 		Short: "End a lab and all programs in it",
 		Args:  option.Exactly(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			client, err := lab.Dial(args[0])
+			client, err := dialLab(args[0])
 			if err != nil {
 				return err
 			}
@@ -591,7 +608,7 @@ func newLinkFlags() *linkFlags {
 	option.Add(f.set, &f.jitter, "jitter", "time", "", "time by which the round trip is longer or shorter at most: every so often, each direction\n"+
 		"draws half of it anew, uniformly; packets keep their order", parseLabTime)
 	f.set.StringVar(&f.queue, "queue", "1bdp", "`size` of the queue before the line: bytes, 64KiB, or 0.5bdp (half of rate × rtt)")
-	f.set.StringVar(&f.aqm, "aqm", "none", "how the queue drops `early`: codel (RFC 8289) or none")
+	f.set.StringVar(&f.aqm, "aqm", "none", "`how` the queue drops early: codel (RFC 8289) or none")
 	f.set.StringVar(&f.police, "police", "", "drop what exceeds `rate,burst` before the queue, such as 200mbit,256KiB; \"\" is none")
 	f.set.StringVar(&f.loss, "loss", "0%", "`share` of segments lost")
 	f.set.StringVar(&f.reorder, "reorder", "0%", "`share` of segments that later ones overtake")

@@ -222,8 +222,12 @@ func TestLabRunSet(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, hold.Close())
 	require.Equal(t, exit.Status{Code: 5}, <-ran)
-	_, err = lab.Dial(name)
-	require.ErrorContains(t, err, "there is no lab")
+	for _, none := range []string{name, "no/name"} { // a wrong command line, and not a fault of this host
+		set.SilenceErrors, set.SilenceUsage = true, true
+		set.SetArgs([]string{"set", none, "--loss", "1%"})
+		_, code := exit.Classify(set.Execute())
+		require.Equal(t, 2, code, none)
+	}
 }
 
 // A command in the middle passes on what it gets.

@@ -68,6 +68,14 @@ func printProbe(w io.Writer, r *fxfer.ProbeReport) {
 	plotProbe(w, r.Series)
 }
 
+// buffers describes the buffers of streams, or returns "" where they have none: QUIC.
+func buffers(what string, size int64) string {
+	if size == 0 {
+		return ""
+	}
+	return what + " buffers " + units.Bytes(size)
+}
+
 // conclusions say what limits the path, and what send would do.
 func conclusions(r *fxfer.ProbeReport) (all rows) {
 	for i := range r.Verdicts {
@@ -83,7 +91,7 @@ func conclusions(r *fxfer.ProbeReport) (all rows) {
 	}
 	if len(r.Flows) > 0 {
 		all.add("send would", "begin with "+units.Count(int64(r.Choice.Streams), "stream", "streams"), r.Choice.Congestion,
-			"send buffers "+units.Bytes(r.Choice.SndBuf), "receive buffers "+units.Bytes(r.Choice.RcvBuf))
+			buffers("send", r.Choice.SndBuf), buffers("receive", r.Choice.RcvBuf))
 	}
 	if n := r.Choice.Suffice; n > 0 {
 		all.add("", sufficient(n)+" what this path carries")

@@ -43,6 +43,12 @@ func TestProbeText(t *testing.T) {
                send buffer 25.2 MB (full 0 %), receive buffer 10.8 MB
 `)
 	require.Contains(t, text.String(), "\n 64 KiB  80.7 ms        -        -        -         -        -        -  79.9 ms\n")
+
+	r := report()
+	r.Choice = fxfer.ProbeChoice{Streams: 4, Congestion: "newreno"} // QUIC, whose streams have no buffers
+	text.Reset()
+	printProbe(&text, r)
+	require.Contains(t, text.String(), "send would     begin with 4 streams, newreno\n")
 }
 
 // The page has a date, keys with figures, whole texts, and a scale that a spike does not set.

@@ -316,7 +316,7 @@ func listenHint(err error, listen string) string {
 		return "another server runs on this port: `fxfer invite` admits clients to it; --listen :7500 starts one more"
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Sprintf("this host does not have that address; :%d means all of its addresses", identity.DefaultPort)
-	case errors.Is(err, syscall.EACCES):
+	case errors.Is(err, syscall.EACCES) && errors.As(err, &failed): // not a folder
 		return "ports below 1024 need root or the capability CAP_NET_BIND_SERVICE: choose a higher port"
 	case errors.As(err, &bad):
 		return fmt.Sprintf("expected :PORT or ADDRESS:PORT, such as --listen :%d", identity.DefaultPort)

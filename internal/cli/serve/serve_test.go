@@ -1,9 +1,11 @@
 package serve
 
 import (
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -128,4 +130,11 @@ func TestLinkedSecret(t *testing.T) {
 	}
 	f := serveFlags{forwards: []outbox.Forward{{Webhook: outbox.Webhook{Secret: link}}}}
 	require.Equal(t, []fxfer.Folder{{Path: filepath.Dir(link)}, {Path: filepath.Dir(target)}}, f.folders())
+}
+
+// TestListenHint: a hint about ports is for ports, and not for a folder that may not be read.
+func TestListenHint(t *testing.T) {
+	denied := os.NewSyscallError("bind", syscall.EACCES)
+	require.Contains(t, listenHint(&net.OpError{Op: "listen", Net: "tcp", Err: denied}, ":443"), "ports below 1024")
+	require.Empty(t, listenHint(&fs.PathError{Op: "open", Path: "/root", Err: syscall.EACCES}, ":7433"))
 }

@@ -126,6 +126,25 @@ func TestURLs(t *testing.T) {
 	require.Equal(t, "fxfer://[::1]:50000/a%20b/*", got.urlOf(server, ""))
 }
 
+// TestForgottenScheme: what is a port in a URL is a path for ssh, so the user may have forgotten fxfer://.
+func TestForgottenScheme(t *testing.T) {
+	for in, want := range map[string]string{
+		"nas:7433/backup/a": "fxfer://nas:7433/backup/a",
+		"nas:7433":          "fxfer://nas:7433/",
+		"[::1]:7433/backup": "fxfer://[::1]:7433/backup",
+		"nas:/7433/backup":  "",
+		"nas:backup":        "",
+		"nas:74330/backup":  "",
+		"me@nas:7433/a":     "",
+		"ssh://nas/~/7433":  "",
+		"ssh://nas:22/7433": "",
+	} {
+		got, err := parse(in, false)
+		require.NoError(t, err)
+		require.Equal(t, want, got.asURL(), in)
+	}
+}
+
 // FuzzExchange: neither side's lines make the other side panic, and an answer is whole.
 func FuzzExchange(f *testing.F) {
 	f.Add([]byte("Welcome!\nfxfer-once {\"protocol\":1,\"port\":7,\"paths\":[\"a\"]}\n"))

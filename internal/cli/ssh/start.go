@@ -222,7 +222,11 @@ func (s *started) explain(t *target) error {
 	err := fmt.Errorf("ssh %s: %w", t.host, s.howEnded())
 	var status *exec.ExitError
 	if errors.As(err, &status) && status.ExitCode() == sshFailed {
-		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}, "first make `ssh "+t.host+"` work")
+		advice := "first make `ssh " + t.host + "` work"
+		if url := t.asURL(); url != "" {
+			advice += "; if a server of fxfer runs there, write " + url
+		}
+		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}, advice)
 	}
 	return exit.WithHint(err, "the host needs fxfer, or a shell that follows POSIX so that it can be uploaded; --remote-command says where it is")
 }

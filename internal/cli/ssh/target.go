@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"path"
 	"path/filepath"
@@ -156,6 +157,15 @@ func checkHost(s string) (string, error) {
 
 // name returns the host without the user.
 func (t *target) name() string { return t.host[strings.LastIndexByte(t.host, '@')+1:] }
+
+// asURL returns the URL that the user may have meant, if the path begins with what looks like a port.
+func (t *target) asURL() string {
+	port, path, _ := strings.Cut(t.path, "/")
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || t.port != 0 || strings.Contains(t.host, "@") {
+		return ""
+	}
+	return "fxfer://" + net.JoinHostPort(t.host, port) + "/" + path
+}
 
 // asked returns the path to ask the host for.
 func (t *target) asked() string {

@@ -54,7 +54,7 @@ var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$`)
 
 func controlAddr(name string) (*net.UnixAddr, error) {
 	if !validName.MatchString(name) {
-		return nil, fmt.Errorf("lab name %q: letters, digits, '.', '_' and '-' are allowed, up to 32", name)
+		return nil, fmt.Errorf("lab name %q: %w", name, ErrName)
 	}
 	uid, err := outerUID()
 	if err != nil {
@@ -334,7 +334,7 @@ func Dial(name string) (*Client, error) {
 func (c *Client) connect() (*net.UnixConn, error) {
 	conn, err := net.DialUnix("unix", nil, c.addr)
 	if errors.Is(err, unix.ECONNREFUSED) {
-		return nil, fmt.Errorf("there is no lab %s", c.name)
+		return nil, fmt.Errorf("%w %s", ErrNoLab, c.name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reach lab %s: %w", c.name, err)

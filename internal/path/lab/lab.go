@@ -23,6 +23,13 @@ import (
 // lab. The error's text says what is missing.
 var ErrUnsupported = errors.New("the lab is not available here")
 
+var (
+	// ErrName matches the errors of ListenControl and Dial about a name that no lab can have.
+	ErrName = errors.New("letters, digits, '.', '_' and '-' are allowed, up to 32")
+	// ErrNoLab matches the error of Dial if there is no lab of that name.
+	ErrNoLab = errors.New("there is no lab")
+)
+
 const (
 	frameOverhead = 38   // Ethernet: preamble 8, header 14, check sequence 4, gap 12
 	minFrame      = 46   // IP packets are padded to this size on Ethernet
