@@ -193,7 +193,7 @@ func (s *Scope) mayBegin(p string) error {
 			taken = s.notOwner()
 		} else if slices.ContainsFunc(names, isSeriesName) {
 			taken = wire.Errorf(wire.CodePath,
-				"%q has entries with the names of snapshots, but is no folder of snapshots", p)
+				"%q has entries with the names of snapshots, but is not a folder of snapshots", p)
 		}
 		return taken
 	})

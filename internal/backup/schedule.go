@@ -44,7 +44,7 @@ func ParseSchedule(text string, loc *time.Location) (*Schedule, error) {
 		fields = append([]string{"0"}, fields...)
 	}
 	if len(fields) != 6 {
-		return nil, fmt.Errorf("%q is no schedule: %w", text, errSchedule)
+		return nil, fmt.Errorf("%q is not a schedule: %w", text, errSchedule)
 	}
 	s := &Schedule{text: text, loc: loc, steady: fields[2][0] == '*', either: fields[3][0] != '*' && fields[5][0] != '*'}
 	for i, f := range []struct {

@@ -112,7 +112,7 @@ func parseMarker(s string) (string, error) {
 	case s == "none":
 		return "", nil
 	case s == "" || strings.ContainsAny(s, `/\*?`):
-		return "", fmt.Errorf("%q is no suffix of a file name, such as .done", s)
+		return "", fmt.Errorf("%q is not a suffix of a file name, such as .done", s)
 	}
 	return s, nil
 }

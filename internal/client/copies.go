@@ -157,7 +157,7 @@ func (c *Client) ChangeCopy(ctx context.Context, server session.URL, id string, 
 		session.PauseCopy: wire.CopyPause, session.ResumeCopy: wire.CopyResume, session.CancelCopy: wire.CopyCancel,
 	}[to]
 	if do == 0 || id == "" {
-		return session.CopyStatus{}, session.Usage("", "%q is no change of the copy %q", to, id)
+		return session.CopyStatus{}, session.Usage("", "%q is not a change of the copy %q", to, id)
 	}
 	x, err := c.copies(ctx, server)
 	if err != nil {

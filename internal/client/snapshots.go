@@ -174,7 +174,7 @@ func (j *job) lackedBy(ctx context.Context) int64 {
 // checkSnapshot rejects what a snapshot cannot have.
 func (t *Target) checkSnapshot() error {
 	if t.AllowFailed < 0 || t.AllowFailed > session.MaxAllowFailed {
-		return session.Usage(fmt.Sprintf("0 to %d", session.MaxAllowFailed), "%d is no number of entries that may fail", t.AllowFailed)
+		return session.Usage(fmt.Sprintf("0 to %d", session.MaxAllowFailed), "%d is not a number of entries that may fail", t.AllowFailed)
 	}
 	if t.Snapshot == "" {
 		return nil

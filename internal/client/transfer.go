@@ -231,7 +231,7 @@ func (t *Target) check() error {
 	}
 	if dir := t.BackupDir; dir != "" {
 		if err := disk.CheckPath(dir); err != nil || dir == "." {
-			return session.Usage("name a folder below the target", "%q is no folder for backups", dir)
+			return session.Usage("name a folder below the target", "%q is not a folder for backups", dir)
 		}
 	}
 	return t.checkSnapshot()

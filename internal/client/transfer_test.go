@@ -33,18 +33,18 @@ func requireUsage(t *testing.T, text string, err error) {
 func TestTransferCheck(t *testing.T) {
 	files := func(yield func(string, error) bool) { yield("a", nil) }
 	for want, call := range map[string]Transfer{ // "": accepted
-		"":                      {},
-		"no sync policy":        {Target: Target{Sync: "always"}},
-		"no delta":              {Target: Target{Delta: "most"}},
-		"rule 2":                {Selection: Selection{Rules: []string{"*.o", "["}}},
-		"negative size":         {Selection: Selection{MaxSize: -1}},
-		"year 3000":             {Selection: Selection{NewerThan: time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)}},
-		"at most -1 entries":    {Target: Target{Delete: true, MaxDelete: -1}},
-		"a list of files":       {Target: Target{Delete: true}, Selection: Selection{Files: files}},
-		`"../x" is no folder`:   {Target: Target{BackupDir: "../x"}},
-		`"." is no folder`:      {Target: Target{BackupDir: "."}},
-		`"/old" is no folder`:   {Target: Target{BackupDir: "/old"}},
-		`".fxfer-x" is no fold`: {Target: Target{BackupDir: ".fxfer-x"}},
+		"":                       {},
+		"no sync policy":         {Target: Target{Sync: "always"}},
+		"no delta":               {Target: Target{Delta: "most"}},
+		"rule 2":                 {Selection: Selection{Rules: []string{"*.o", "["}}},
+		"negative size":          {Selection: Selection{MaxSize: -1}},
+		"year 3000":              {Selection: Selection{NewerThan: time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		"at most -1 entries":     {Target: Target{Delete: true, MaxDelete: -1}},
+		"a list of files":        {Target: Target{Delete: true}, Selection: Selection{Files: files}},
+		`"../x" is not a folder`: {Target: Target{BackupDir: "../x"}},
+		`"." is not a folder`:    {Target: Target{BackupDir: "."}},
+		`"/old" is not a folder`: {Target: Target{BackupDir: "/old"}},
+		`".fxfer-x" is not a f`:  {Target: Target{BackupDir: ".fxfer-x"}},
 	} {
 		requireUsage(t, want, call.check())
 	}

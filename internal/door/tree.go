@@ -427,7 +427,7 @@ func (t *Tree) Readlink(p string) (string, error) {
 	}
 	m, err := s.stat(rel, false)
 	if err == nil && m.Kind != disk.Symlink {
-		err = fmt.Errorf("%s is no link: %w", rel, disk.ErrUnsupportedKind)
+		err = fmt.Errorf("%s is not a link: %w", rel, disk.ErrUnsupportedKind)
 	}
 	return m.Link, err
 }
@@ -460,7 +460,7 @@ func (t *Tree) Remove(p string, folder bool) error {
 		return err
 	}
 	see := s.Scope.Stat
-	if folder { // what is no folder stays, so whoever may not see it learns nothing
+	if folder { // what is not a folder stays, so whoever may not see it learns nothing
 		see = s.describe
 	}
 	m, err := see(rel)
@@ -468,7 +468,7 @@ func (t *Tree) Remove(p string, folder bool) error {
 	case err != nil:
 		return err
 	case folder && m.Kind != disk.Dir:
-		return fmt.Errorf("%s is no folder: %w", rel, disk.ErrNotFolder)
+		return fmt.Errorf("%s is not a folder: %w", rel, disk.ErrNotFolder)
 	case !folder && m.Kind == disk.Dir:
 		return fmt.Errorf("%s is a folder: %w", rel, disk.ErrUnsupportedKind)
 	}

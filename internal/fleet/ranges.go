@@ -69,7 +69,7 @@ func rangeIn(list []byte, prefix string) (*fxfer.Range, error) {
 	}
 	none := r.Log < fxfer.MinRangeLog || r.Log > fxfer.MaxRangeLog || r.File.Size <= 0 || r.Number < 0 || r.Number > (r.File.Size-1)>>r.Log
 	if err != nil || none || !bytes.Equal(rangeList(*r), list) {
-		return nil, refused("has %q, which is no range of a file", about[:min(len(about), 100)])
+		return nil, refused("has %q, which is not a range of a file", about[:min(len(about), 100)])
 	}
 	return r, nil
 }

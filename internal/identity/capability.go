@@ -97,7 +97,7 @@ func (c *Capability) check() error {
 	case c.Until.Unix() <= 0, c.Uses == 0, c.Rights == 0, c.Rights&^anyRight != 0:
 		return fmt.Errorf("%w: it allows nothing", ErrCapabilityMalformed)
 	case len(c.Path) > MaxCapabilityPath || !fs.ValidPath(c.Path):
-		return fmt.Errorf("%w: %q is no path", ErrCapabilityMalformed, clip(c.Path))
+		return fmt.Errorf("%w: %q is not a path", ErrCapabilityMalformed, clip(c.Path))
 	}
 	return CheckShare(c.Share)
 }

@@ -50,7 +50,7 @@ func nameFrom(kind, name string) (Principal, error) {
 	case uriKind:
 		u, err := url.Parse(name)
 		if err != nil || u.Scheme == "" || u.String() != name {
-			return "", fmt.Errorf("its name %q is no plain URI", clip(name))
+			return "", fmt.Errorf("its name %q is not a plain URI", clip(name))
 		}
 	case dnsKind:
 		text = strings.ToLower(name)
@@ -85,7 +85,7 @@ func ParseName(s string) (Principal, error) {
 	kind, name, found := strings.Cut(s, ":")
 	kind += ":"
 	if !found || kind != uriKind && kind != dnsKind && kind != emailKind && kind != cnKind {
-		return "", fmt.Errorf("%q is no certificate's name: expected uri:, dns:, email: or cn: and the name, such as dns:nas.example.org", clip(s))
+		return "", fmt.Errorf("%q is not the name in a certificate: expected uri:, dns:, email: or cn: and the name, such as dns:nas.example.org", clip(s))
 	}
 	if kind == uriKind {
 		if u, err := url.Parse(name); err == nil {
@@ -95,13 +95,13 @@ func ParseName(s string) (Principal, error) {
 	if kind == cnKind {
 		plain, err := url.PathUnescape(name)
 		if err != nil {
-			return "", fmt.Errorf("%q is no common name: expected two hexadecimal digits after %%", clip(name))
+			return "", fmt.Errorf("%q is not a common name: expected two hexadecimal digits after %%", clip(name))
 		}
 		name = plain
 	}
 	p, err := nameFrom(kind, name)
 	if err != nil {
-		return "", fmt.Errorf("%q is no certificate's name: expected printable ASCII without blanks and #, %d characters at most", clip(s), maxName)
+		return "", fmt.Errorf("%q is not the name in a certificate: expected printable ASCII without blanks and #, %d characters at most", clip(s), maxName)
 	}
 	return p, nil
 }

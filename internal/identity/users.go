@@ -203,7 +203,7 @@ func parseSSHKey(text string) (key ssh.PublicKey, comment string, err error) {
 	key, comment, options, rest, err := ssh.ParseAuthorizedKey([]byte(text))
 	switch {
 	case err != nil:
-		return nil, "", fmt.Errorf("%q is no public key of ssh: expected a line such as ssh-ed25519 AAAA…", clip(text))
+		return nil, "", fmt.Errorf("%q is not a public key of ssh: expected a line such as ssh-ed25519 AAAA…", clip(text))
 	case len(options) > 0:
 		return nil, "", errors.New("a public key has options, which are not supported")
 	case len(bytes.TrimSpace(rest)) > 0:

@@ -509,7 +509,7 @@ func (x *fileWork) refusalOf(do wire.Op, p string, err error) *wire.Error {
 			}
 			return wire.Errorf(wire.CodeFolder, "%q is a folder", p)
 		}
-		return wire.Errorf(wire.CodeUnsupported, "%q is no regular file", p)
+		return wire.Errorf(wire.CodeUnsupported, "%q is not a regular file", p)
 	case do == wire.OpMkdir, do == wire.OpMove, do == wire.OpRemove:
 		code = wire.CodeTargetDisk
 	}

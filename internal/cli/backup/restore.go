@@ -167,7 +167,7 @@ func restored(j *backup.Job, snapshot string, paths []string) (sources []fxfer.U
 	for _, p := range paths {
 		clean := path.Clean("/" + p)[1:]
 		if clean == "" || strings.Contains("/"+p+"/", "/../") {
-			return nil, exit.Usage("for example: home/ada/mail", "%q is no path in a backup", p)
+			return nil, exit.Usage("for example: home/ada/mail", "%q is not a path in a backup", p)
 		}
 		if !strings.HasSuffix(p, "/") {
 			if name := path.Base(clean); last[name] {

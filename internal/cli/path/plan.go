@@ -231,7 +231,7 @@ func parseSomeSize(s string) (int64, error) {
 func parseSomeTime(s string) (time.Duration, error) {
 	d, err := units.ParseTime(s)
 	if err == nil && d == 0 {
-		return 0, fmt.Errorf("%q is no length of time: expected more than 0", s)
+		return 0, fmt.Errorf("%q is not a length of time: expected more than 0", s)
 	}
 	return d, err
 }

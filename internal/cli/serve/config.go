@@ -171,7 +171,7 @@ func parsePorts(s string) (r fxfer.PortRange, err error) {
 	b, errLast := strconv.ParseUint(last, 10, 16)
 	r = fxfer.PortRange{First: uint16(a), Last: uint16(b)}
 	if !found || errFirst != nil || errLast != nil || a == 0 || r.Len() < 1 || r.Len() > fxfer.MaxPassivePorts {
-		return fxfer.PortRange{}, fmt.Errorf("%q is no range of 1 to %d ports, such as 50000-50099", s, fxfer.MaxPassivePorts)
+		return fxfer.PortRange{}, fmt.Errorf("%q is not a range of 1 to %d ports, such as 50000-50099", s, fxfer.MaxPassivePorts)
 	}
 	return r, nil
 }
@@ -180,7 +180,7 @@ func parsePorts(s string) (r fxfer.PortRange, err error) {
 func parseAddress(s string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(s)
 	if err != nil || !a.Is4() {
-		return netip.Addr{}, fmt.Errorf("%q is no IPv4 address, such as 192.0.2.7", s)
+		return netip.Addr{}, fmt.Errorf("%q is not an IPv4 address, such as 192.0.2.7", s)
 	}
 	return a, nil
 }

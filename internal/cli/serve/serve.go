@@ -214,7 +214,7 @@ func showMemory(bytes int64) string { return fmt.Sprintf("%dMiB", bytes>>20) }
 func parseMemory(s string) (int64, error) {
 	n, err := units.ParseSize(s)
 	if err == nil && n == 0 {
-		err = fmt.Errorf("%q is no amount of memory: expected more than 0", s)
+		err = fmt.Errorf("%q is not an amount of memory: expected more than 0", s)
 	}
 	return n, err
 }

@@ -12,7 +12,7 @@ import (
 const minActive = 1024
 
 var (
-	errAddress = errors.New("this is no address and port")
+	errAddress = errors.New("this is not an address and port")
 	errFamily  = errors.New("this is neither IPv4 (1) nor IPv6 (2)")
 )
 

@@ -77,7 +77,7 @@ func init() { // HELP lists them
 func (x *control) run(text string) error {
 	name, arg, ok := parseLine(text)
 	if !ok {
-		return x.reply(500, "this is no command")
+		return x.reply(500, "this is not a command")
 	}
 	c, known := commands[name]
 	if !c.keeps { // a transfer that was refused leaves them to no other one
@@ -257,7 +257,7 @@ func (x *control) allo(arg string) error {
 	first, _, _ := strings.Cut(arg, " ")
 	n, err := strconv.ParseInt(first, 10, 64)
 	if err != nil || n < 0 {
-		return x.reply(501, "%q is no size", first)
+		return x.reply(501, "%q is not a size", first)
 	}
 	x.size = n
 	return x.reply(200, "all right")
@@ -267,7 +267,7 @@ func (x *control) rest(arg string) error {
 	n, err := strconv.ParseInt(arg, 10, 64)
 	switch {
 	case err != nil || n < 0:
-		return x.reply(501, "%q is no position", arg)
+		return x.reply(501, "%q is not a position", arg)
 	case n > 0 && x.ascii:
 		return x.reply(504, "a file whose ends of lines are converted has no positions: send TYPE I first")
 	}
@@ -335,7 +335,7 @@ func (x *control) file(arg string) (door.Info, error) {
 	p := x.abs(arg)
 	info, err := x.tree.Stat(p, true)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file: %w", p, door.ErrUnsupported)
+		err = fmt.Errorf("%s is not a file: %w", p, door.ErrUnsupported)
 	}
 	return info, err
 }

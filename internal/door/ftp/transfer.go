@@ -410,7 +410,7 @@ func (x *control) mlsd(arg string) error {
 	case err != nil:
 		return x.fail(err)
 	case !info.IsDir():
-		return x.reply(501, "%s is no folder", p)
+		return x.reply(501, "%s is not a folder", p)
 	}
 	return x.send(func(print func(string) error) (door.Omitted, error) {
 		return x.visit(named{folder: p}, func(i door.Info) error { return print(factsOf(i, i.Name(), x.facts)) })

@@ -20,7 +20,7 @@ import (
 )
 
 // ErrNoCapture matches the errors of Capture about files of another format.
-var ErrNoCapture = errors.New("this is no capture in the format pcap or pcapng")
+var ErrNoCapture = errors.New("this is not a capture in the format pcap or pcapng")
 
 const (
 	// traced is the most connections of a capture that are judged. Each takes up to 600 KiB.
