@@ -2,7 +2,6 @@ package identity
 
 import (
 	"cmp"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -262,25 +261,12 @@ type clientCache struct {
 	bad    error // a *LineError, or nil
 }
 
-// Authorized returns the grants of a client's key in the file authorized_clients, and whether the
-// file has the key. A change of the file acts at the next call. A key on several lines has the
-// rights of all of them, or none if one of them says that it is revoked.
+// Client returns one client of authorized_clients, and whether the file has it. A change of the file
+// acts at the next call. A key on several lines has the rights of all of them, or is revoked if one of
+// them says so.
 //
-// A line with a fault admits nobody, and the other lines stay in force. Only keys that are not
+// A line with a fault admits nobody, and the other lines stay in force. Only clients that are not
 // found, and CheckAuthorized, get the fault, as a *LineError.
-func (s *Store) Authorized(key ed25519.PublicKey) (Grants, bool, error) {
-	if len(key) != ed25519.PublicKeySize {
-		return nil, false, nil
-	}
-	c, ok, err := s.Client(Principal(PinOf(key)))
-	if !ok || c.Revoked {
-		return nil, false, err
-	}
-	return c.Grants, true, nil
-}
-
-// Client returns one client of authorized_clients, and whether the file has it. Its errors are
-// those of Authorized.
 func (s *Store) Client(id Principal) (Client, bool, error) {
 	cache, err := s.readClients()
 	if err != nil {

@@ -99,7 +99,7 @@ func TestGrantsMerge(t *testing.T) {
 func TestAuthorized(t *testing.T) {
 	s := openTemp(t)
 	one, two := testKey(1), testKey(2)
-	_, ok, err := s.Authorized(one)
+	_, ok, err := authorized(s, one)
 	require.NoError(t, err)
 	require.False(t, ok)
 
@@ -110,12 +110,12 @@ func TestAuthorized(t *testing.T) {
 		string(PinOf(two))+" *=rw\n", readText(t, s.path(clientsFile)))
 	requireMode(t, s.path(clientsFile), 0o600)
 
-	grants, ok, err := s.Authorized(one)
+	grants, ok, err := authorized(s, one)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, Grants{"data": Read}, grants)
 	grants["data"] = Write // the caller's own copy
-	grants, _, _ = s.Authorized(one)
+	grants, _, _ = authorized(s, one)
 	require.Equal(t, Grants{"data": Read}, grants)
 
 	// An invitation adds rights. It keeps an existing comment, and adds one where there is none.
@@ -139,9 +139,6 @@ func TestAuthorized(t *testing.T) {
 		require.Error(t, s.Admit(Principal(PinOf(one)), bad, ""))
 	}
 	require.Error(t, s.Admit("no pin", Grants{"data": Read}, ""))
-	_, ok, err = s.Authorized(one[:31])
-	require.NoError(t, err)
-	require.False(t, ok)
 }
 
 func TestRevoke(t *testing.T) {
@@ -151,7 +148,7 @@ func TestRevoke(t *testing.T) {
 	require.NoError(t, s.Admit(Principal(PinOf(two)), Grants{"data": Write}, "two"))
 	require.NoError(t, s.Revoke(Principal(PinOf(one))))
 	require.NoError(t, s.Revoke(Principal(PinOf(testKey(3))))) // not known, and not to be
-	_, ok, err := s.Authorized(one)
+	_, ok, err := authorized(s, one)
 	require.NoError(t, err)
 	require.False(t, ok)
 	list, err := s.Clients()
@@ -165,10 +162,10 @@ func TestRevoke(t *testing.T) {
 	// trace.
 	text := readText(t, s.path(clientsFile))
 	write(t, s.path(clientsFile), text+string(PinOf(one))+" data=rw\n")
-	_, ok, _ = s.Authorized(one)
+	_, ok, _ = authorized(s, one)
 	require.False(t, ok)
 	require.NoError(t, s.Admit(Principal(PinOf(one)), Grants{"other": Write}, ""))
-	grants, ok, _ := s.Authorized(one)
+	grants, ok, _ := authorized(s, one)
 	require.True(t, ok)
 	require.Equal(t, Grants{"other": Write}, grants)
 	require.Equal(t, 1, strings.Count(readText(t, s.path(clientsFile)), string(PinOf(one))))
@@ -181,13 +178,13 @@ func TestAuthorizedBadLines(t *testing.T) {
 	text := "# staff\n" + string(PinOf(one)) + " a=ro # ann\r\n" + string(PinOf(two)) + " a=everything\n\nnonsense\n" + string(PinOf(one)) + " b=wo"
 	write(t, s.path(clientsFile), text)
 
-	grants, ok, err := s.Authorized(one)
+	grants, ok, err := authorized(s, one)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, Grants{"a": Read, "b": Write}, grants)
 
 	want := s.path(clientsFile) + `:3: "everything" is not a right: expected rw, ro, wo, or some of read, write, list and append with + between them (and 1 more bad line)`
-	_, ok, err = s.Authorized(two)
+	_, ok, err = authorized(s, two)
 	require.EqualError(t, err, want)
 	require.False(t, ok)
 	require.EqualError(t, s.CheckAuthorized(), want)
@@ -196,7 +193,7 @@ func TestAuthorizedBadLines(t *testing.T) {
 	require.NoError(t, s.Admit(Principal(PinOf(three)), Grants{"a": Read}, "c"))
 	require.Equal(t, text+"\n"+string(PinOf(three))+" a=ro  # c\n", readText(t, s.path(clientsFile)))
 	require.NoError(t, s.Admit(Principal(PinOf(two)), Grants{"a": Write}, ""))
-	grants, ok, err = s.Authorized(two)
+	grants, ok, err = authorized(s, two)
 	require.NoError(t, err)
 	require.True(t, ok)
 	require.Equal(t, Grants{"a": Write}, grants)
@@ -209,7 +206,7 @@ func TestAuthorizedSeesEdits(t *testing.T) {
 	key := testKey(1)
 	path := s.path(clientsFile)
 	rights := func() string {
-		grants, _, err := s.Authorized(key)
+		grants, _, err := authorized(s, key)
 		require.NoError(t, err)
 		return grants.On("a").String()
 	}
@@ -239,7 +236,7 @@ func TestAuthorizedSeesEdits(t *testing.T) {
 	require.Equal(t, "rw", rights())
 	require.NoError(t, os.Remove(path))
 	require.NoError(t, os.Mkdir(path, 0o700))
-	_, ok, err := s.Authorized(key)
+	_, ok, err := authorized(s, key)
 	require.Error(t, err)
 	require.False(t, ok)
 	require.Error(t, s.CheckAuthorized())
@@ -254,13 +251,13 @@ func TestAdmitConcurrently(t *testing.T) {
 			if err := s.Admit(Principal(PinOf(key)), Grants{fmt.Sprintf("s%d", n): Read}, ""); err != nil {
 				return err
 			}
-			_, _, err := s.Authorized(key)
+			_, _, err := authorized(s, key)
 			return err
 		})
 	}
 	require.NoError(t, g.Wait())
 	for n := range 20 {
-		grants, _, err := s.Authorized(testKey(byte(n % 4)))
+		grants, _, err := authorized(s, testKey(byte(n%4)))
 		require.NoError(t, err)
 		require.Equal(t, Read, grants.On(fmt.Sprintf("s%d", n)))
 	}

@@ -55,6 +55,15 @@ func testKey(n byte) ed25519.PublicKey {
 	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{n}, ed25519.SeedSize)).Public().(ed25519.PublicKey)
 }
 
+// authorized returns the grants of a client's key, and whether it is admitted.
+func authorized(s *Store, key ed25519.PublicKey) (Grants, bool, error) {
+	c, known, err := s.Client(Principal(PinOf(key)))
+	if !known || c.Revoked {
+		return nil, false, err
+	}
+	return c.Grants, true, nil
+}
+
 func openTemp(t testing.TB) *Store {
 	t.Helper()
 	s, err := OpenStore(filepath.Join(t.TempDir(), "fxfer"))
@@ -127,7 +136,7 @@ func TestProcessesAgree(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, known)
 		require.Equal(t, PinOf(testKey(byte(n))), pin)
-		grants, admitted, err := s.Authorized(testKey(byte(n)))
+		grants, admitted, err := authorized(s, testKey(byte(n)))
 		require.NoError(t, err)
 		require.True(t, admitted)
 		require.Equal(t, Grants{"data": Read}, grants)
@@ -193,7 +202,7 @@ func TestListsThatEveryoneMayChangeAreRefused(t *testing.T) {
 	require.False(t, known)
 	requireHint(t, err, "chmod o-w ")
 	require.Error(t, s.AddKnownServer("i", PinOf(testKey(1))))
-	_, admitted, err := s.Authorized(testKey(1))
+	_, admitted, err := authorized(s, testKey(1))
 	require.False(t, admitted)
 	requireHint(t, err, "chmod o-w ")
 }
