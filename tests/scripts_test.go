@@ -290,8 +290,8 @@ func cmdHangup(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 // cmdInterrupt runs a transfer with --json, sends it SIGINT after the first progress, and checks
-// that it ends within 2 s with exit code 130: interrupt PROGRAM [ARG...]. Standard input supplies
-// 64 MiB and then blocks without an end.
+// that it ends soon with exit code 130, which is 2 s on a host that is not busy: interrupt PROGRAM
+// [ARG...]. Standard input supplies 64 MiB and then blocks without an end.
 func cmdInterrupt(ts *testscript.TestScript, _ bool, args []string) {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = ts.MkAbs(".")
@@ -319,7 +319,7 @@ func cmdInterrupt(ts *testscript.TestScript, _ bool, args []string) {
 	if !errors.As(err, &exit) || exit.ExitCode() != 130 || sent.IsZero() {
 		ts.Fatalf("it ended with %v, interrupted: %t", err, !sent.IsZero())
 	}
-	if took > 2*time.Second {
+	if took > 10*time.Second {
 		ts.Fatalf("it took %v to end", took)
 	}
 }

@@ -380,8 +380,6 @@ func TestRangesOfTwoTrees(t *testing.T) {
 	stageRanged(t, sub, putAll(t, sub, testMeta("file", rangedSize), true), testMeta("file", rangedSize))
 }
 
-// TestUsageOfRanges counts what is there of a target while a range of it is open: only that range is
-// what a session has claimed.
 // TestRangesAfterStage: a range that was open when the file got its name does not hold what is opened
 // later, whichever is closed first.
 func TestRangesAfterStage(t *testing.T) {
@@ -403,6 +401,8 @@ func TestRangesAfterStage(t *testing.T) {
 	}
 }
 
+// TestUsageOfRanges counts what is there of a target while a range of it is open: only that range is
+// what a session has claimed.
 func TestUsageOfRanges(t *testing.T) {
 	dir, m := t.TempDir(), testMeta("file", rangedSize)
 	tree, err := Open(dir)

@@ -175,14 +175,14 @@ func (a *announcer) failed(path string, err error) {
 	a.s.endIfTooManyFiles(err)
 	a.s.manifest.fail()
 	code := wire.CodeSourceDisk
+	var root rootError
+	isRoot := errors.As(err, &root)
 	var known *wire.Error
-	if root := (rootError{}); errors.As(err, &root) {
+	switch {
+	case errors.As(err, &known) && (!isRoot || known.Code == wire.CodeIntegrity):
+		code = known.Code
+	case isRoot:
 		code = wire.CodeOther
-	} else if errors.As(err, &known) {
-		code = known.Code
-	}
-	if errors.As(err, &known) && known.Code == wire.CodeIntegrity {
-		code = known.Code
 	}
 	a.s.send(&wire.EntryFailed{Index: wire.NoEntry, Code: code, Text: err.Error()})
 	if a.s.opt.WalkFailed != nil {

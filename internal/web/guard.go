@@ -17,8 +17,8 @@ import (
 
 const (
 	tokenFile = "web-token"
-	// tokenBytes is the number of random bytes in a token.
-	tokenBytes = 16
+	// leastToken is the number of characters from which the text in tokenFile counts as a token.
+	leastToken = 16
 )
 
 // guard protects the pages. It admits only requests whose Host header names this host and, for the
@@ -87,7 +87,7 @@ func readToken(path string) (string, error) {
 		return "", err
 	}
 	token := strings.TrimSpace(string(text))
-	if len(token) < tokenBytes {
+	if len(token) < leastToken {
 		return "", fmt.Errorf("%s is too short for a token: remove it to get a new one", path)
 	}
 	return token, nil

@@ -6,7 +6,9 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -70,15 +72,16 @@ func documents(t *testing.T, text string) map[string]map[string]any {
 	d := yaml.NewDecoder(strings.NewReader(text))
 	for {
 		var m map[string]any
-		if err := d.Decode(&m); err != nil {
-			break
+		err := d.Decode(&m)
+		if errors.Is(err, io.EOF) {
+			return all
 		}
+		require.NoError(t, err)
 		if m != nil {
 			meta := m["metadata"].(map[string]any)
 			all[fmt.Sprint(m["kind"], "/", meta["name"])] = m
 		}
 	}
-	return all
 }
 
 // Helm's templates are Go templates with additional functions. These are the ones that the chart

@@ -116,7 +116,7 @@ func TestSettingsDoNotContradictFlags(t *testing.T) {
 	var f Flags
 	flags := pflag.NewFlagSet("send", pflag.ContinueOnError)
 	f.Add(flags, f.AddList)
-	for _, name := range []string{"quiet", "max-streams"} { // as applySettings does
+	for _, name := range []string{"quiet", "max-streams"} { // as option.ApplySettings does
 		require.NoError(t, flags.Lookup(name).Value.Set(map[string]string{"quiet": "true", "max-streams": "8"}[name]))
 	}
 	require.NoError(t, flags.Parse([]string{"--json", "--streams", "12"}))
