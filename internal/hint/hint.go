@@ -16,8 +16,8 @@ import (
 // words are the hints by the advice of an error.
 var words = map[fxfer.Advice]string{
 	fxfer.AdviceResume:            "the same command resumes",
-	fxfer.AdviceRetry:             "the same command resumes; --retry-for tries by itself",
-	fxfer.AdviceRetryLater:        "try again later; --retry-for 10m keeps trying",
+	fxfer.AdviceRetry:             "run the command again: a transfer resumes, and by itself with --retry-for 10m",
+	fxfer.AdviceRetryLater:        "try again later; a transfer does so by itself with --retry-for 10m",
 	fxfer.AdviceMakeRoom:          "make room on that disk; the same command resumes",
 	fxfer.AdviceAgain:             "nothing is left to resume: run the command again",
 	fxfer.AdviceMakeRoomAgain:     "make room on that disk, then run the command again: nothing is left to resume",

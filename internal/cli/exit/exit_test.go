@@ -74,7 +74,7 @@ func TestPrintError(t *testing.T) {
 		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)},
 			"fxfer: error: dial tcp: connect: connection refused\nfxfer: hint: is `fxfer serve` running there, and on this port?\n"},
 		{fmt.Errorf("nas: %w", &wire.Error{Code: wire.CodeDraining, Text: "the server is shutting down", Remote: true}),
-			"fxfer: error: nas: the server is shutting down\nfxfer: hint: try again later; --retry-for 10m keeps trying\n"},
+			"fxfer: error: nas: the server is shutting down\nfxfer: hint: try again later; a transfer does so by itself with --retry-for 10m\n"},
 		{fmt.Errorf("head:7435: %w", context.DeadlineExceeded), "fxfer: error: head:7435: no answer in time\n"},
 		{Status{Code: 3}, ""},
 		{errors.Join(errors.New("the lab broke"), Status{Code: 3}), "fxfer: error: the lab broke; exit code 3\n"},
