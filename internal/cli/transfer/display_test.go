@@ -161,6 +161,8 @@ func TestFailuresListed(t *testing.T) {
 	printFailures(&out, nil, nil, "")
 	step := fxfer.Report{Failed: 1, Failures: []fxfer.FileResult{{Path: "a", Err: fmt.Errorf("reading: %w", fs.ErrClosed)}}}
 	printFailures(&out, &step, fs.ErrClosed, "")
+	gone := fxfer.FileResult{Path: "c", Local: "b/c", Err: &fs.PathError{Op: "walk", Path: "c", Err: fs.ErrNotExist}} // whose path the error has wholly
+	printFailures(&out, &fxfer.Report{Failed: 1, Failures: []fxfer.FileResult{gone}}, gone.Failure(), "")
 	require.Empty(t, out.String(), "one failure is the error")
 	printFailures(&out, &r, fs.ErrClosed, "")
 	require.Equal(t, "fxfer: failed: a: permission denied\n", out.String(), "the error is another one")

@@ -219,7 +219,7 @@ func printFailures(w io.Writer, r *fxfer.Report, err error, report string) {
 		return
 	}
 	shown := r.Failures[:min(len(r.Failures), shownFailures)]
-	if r.Failed == 1 && (len(shown) == 0 || err != nil && shown[0].Err != nil && Says(err.Error(), shown[0].Err.Error())) {
+	if r.Failed == 1 && (len(shown) == 0 || err != nil && shown[0].Err != nil && Says(err.Error(), shown[0].Failure().Error())) {
 		return
 	}
 	for i := range shown {
