@@ -46,7 +46,10 @@ send", SRC puts the folder itself below URL, and SRC/ puts its content there.`,
 			if _, err := option.ParseURL(args[1], true); err != nil {
 				return err
 			}
-			x, err := m.connect(ctx, c)
+			x, err := exit.Within(ctx, func() (*fleet.Member, error) { return m.connect(ctx, c) })
+			if err != nil && ctx.Err() != nil {
+				return exit.Interrupted("")
+			}
 			if err != nil {
 				return err
 			}
@@ -55,6 +58,8 @@ send", SRC puts the folder itself below URL, and SRC/ puts its content there.`,
 			defer cancel()
 			id, err := x.Submit(asking, source, args[1], job)
 			switch {
+			case err != nil && ctx.Err() != nil:
+				return exit.Interrupted("the job may be there: see `fxfer fleet status`")
 			case fxfer.KindOf(err) == fxfer.KindUsage:
 				return exit.WithHint(err, "see `fxfer fleet submit --help`")
 			case err != nil:

@@ -1,11 +1,15 @@
 package fleet
 
 import (
+	"context"
+	"net"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/cli/exit"
 )
 
 func TestParseNATS(t *testing.T) {
@@ -67,4 +71,19 @@ func TestMemberDefault(t *testing.T) {
 	m.add(c)
 	require.Equal(t, c.Flags().Lookup("controller").DefValue, m.controller)
 	require.Equal(t, "localhost:7435", m.controller)
+}
+
+// TestSubmitInterrupted: a signal ends submit while nobody answers, and that is what it says.
+func TestSubmitInterrupted(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	c := New("test")
+	c.SetArgs([]string{"submit", "--nats", "nats://" + silent.Addr().String(), "/", "fxfer://x/y"})
+	c.SilenceErrors, c.SilenceUsage = true, true
+	_, code := exit.Classify(c.ExecuteContext(ctx))
+	require.Equal(t, 130, code)
 }
