@@ -90,7 +90,9 @@ func (e *Error) Unwrap() error { return e.Err }
 func KindOf(err error) Kind {
 	var known *Error
 	var remote *wire.Error
-	var netErr net.Error
+	var netErr net.Error // also what the system says about a file
+	var path *fs.PathError
+	var link *os.LinkError
 	switch {
 	case err == nil:
 		return KindOther
@@ -104,7 +106,11 @@ func KindOf(err error) Kind {
 		return KindOfCode(remote)
 	case errors.Is(err, disk.ErrPath), errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission), errors.Is(err, disk.ErrNoSpace):
 		return KindLocalDisk
-	case errors.As(err, &netErr), errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return KindUnreachable
+	case errors.As(err, &path), errors.As(err, &link):
+		return KindLocalDisk
+	case errors.As(err, &netErr):
 		return KindUnreachable
 	}
 	return KindOther

@@ -42,10 +42,14 @@ and ssh-key say how they log in, and their rights are those of user:NAME.`,
 // openStore opens the keys and lists of this host.
 func openStore() (*identity.Store, error) {
 	home, err := identity.Home()
-	if err != nil {
-		return nil, err
+	var store *identity.Store
+	if err == nil {
+		store, err = identity.OpenStore(home)
 	}
-	return identity.OpenStore(home)
+	if err != nil {
+		return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+	}
+	return store, nil
 }
 
 // allClients returns the clients in authorized_clients, and those in the configurations of the running

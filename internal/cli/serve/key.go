@@ -7,6 +7,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // NewKey returns the command that prints the key of this machine.
@@ -34,7 +35,7 @@ func NewKey() *cobra.Command {
 func pinOf(store *identity.Store) (identity.Pin, error) {
 	key, err := store.Key()
 	if err != nil {
-		return "", err
+		return "", &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 	}
 	return identity.PinOfPrivate(key), nil
 }
