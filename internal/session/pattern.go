@@ -47,13 +47,13 @@ func ParsePattern(s string) (u URL, elements []string, err error) {
 // patternOf returns an element of a URL's path in the form of path.Match.
 func patternOf(part string) (string, error) {
 	var b strings.Builder
-	for part != "" {
-		plain, rest := part, ""
-		if i := strings.IndexAny(part, "*?[]"); i > 0 {
-			plain, rest = part[:i], part[i:]
+	for left := part; left != ""; {
+		plain, rest := left, ""
+		if i := strings.IndexAny(left, "*?[]"); i > 0 {
+			plain, rest = left[:i], left[i:]
 		} else if i == 0 {
-			b.WriteByte(part[0])
-			part = part[1:]
+			b.WriteByte(left[0])
+			left = left[1:]
 			continue
 		}
 		text, err := unescape(plain)
@@ -66,7 +66,7 @@ func patternOf(part string) (string, error) {
 			}
 			b.WriteByte(c)
 		}
-		part = rest
+		left = rest
 	}
 	element := b.String()
 	switch {
