@@ -118,7 +118,12 @@ func (d *dialer) keepPin(control transport.Conn) {
 	if d.url.Pin == "" && d.client.pin == "" || d.client.opt.Forget {
 		return
 	}
-	if err := d.client.store.AddKnownServer(serverOf(d.url), identity.PinOf(control.PeerKey())); err != nil {
+	err := d.client.store.AddKnownServer(serverOf(d.url), identity.PinOf(control.PeerKey()))
+	var changed *identity.ServerChangedError
+	switch {
+	case errors.As(err, &changed):
+		d.client.notice("%v: the key that you gave counts this time; delete that line to keep it", err)
+	case err != nil:
 		d.client.notice("%v", err)
 	}
 }
