@@ -203,12 +203,12 @@ func (v *Receiver) AddStream(stream Stream) {
 	ok := v.streams.add(stream, func() {
 		v.side.running.Go(func() {
 			err := in.run(v.opt.Clock)
-			_ = stream.Close()
-			v.streams.remove(stream)
 			var known *wire.Error
 			if errors.As(err, &known) || errors.Is(err, wire.ErrMalformed) {
 				v.end(err) // it breaks the protocol; a broken connection costs only the stream
 			}
+			_ = stream.Close() // not before: a peer that sees it may end the session, and the reason would be lost
+			v.streams.remove(stream)
 		})
 	})
 	if !ok {
