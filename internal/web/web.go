@@ -28,17 +28,21 @@ type Server interface {
 	Revoke(key string) error
 }
 
+// loopback is the address of pages for this host alone.
+const loopback = "127.0.0.1:"
+
 // ParseAddr parses a listen address: a port (on the loopback interface only) or host:port.
 func ParseAddr(s string) (string, error) {
 	if !strings.Contains(s, ":") {
-		s = "127.0.0.1:" + s
+		s = loopback + s
 	}
 	_, port, err := net.SplitHostPort(s)
-	if err != nil {
-		return "", fmt.Errorf("invalid address %q: for example %s, or 0.0.0.0:%s for all addresses of this machine", s, DefaultPort, DefaultPort)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
 	}
-	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return "", fmt.Errorf("invalid port %q", port)
+	if err != nil {
+		return "", fmt.Errorf("%q is not a port, such as %s, nor ADDRESS:PORT, such as 0.0.0.0:%s for all addresses of this host",
+			strings.TrimPrefix(s, loopback), DefaultPort, DefaultPort)
 	}
 	return s, nil
 }

@@ -314,8 +314,9 @@ func listenHint(err error, listen string) string {
 		return "another program uses this port: choose another one for this protocol"
 	case errors.Is(err, syscall.EADDRINUSE):
 		return "another server runs on this port: `fxfer invite` admits clients to it; --listen :7500 starts one more"
-	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Sprintf("this host does not have that address; :%d means all of its addresses", identity.DefaultPort)
+	case errors.Is(err, syscall.EADDRNOTAVAIL) && errors.As(err, &failed) && failed.Addr != nil:
+		_, port, _ := net.SplitHostPort(failed.Addr.String())
+		return "this host does not have that address; :" + port + " means all of its addresses"
 	case errors.Is(err, syscall.EACCES) && errors.As(err, &failed): // not a folder
 		return "ports below 1024 need root or the capability CAP_NET_BIND_SERVICE: choose a higher port"
 	case errors.As(err, &bad):

@@ -132,9 +132,12 @@ func TestLinkedSecret(t *testing.T) {
 	require.Equal(t, []fxfer.Folder{{Path: filepath.Dir(link)}, {Path: filepath.Dir(target)}}, f.folders())
 }
 
-// TestListenHint: a hint about ports is for ports, and not for a folder that may not be read.
+// TestListenHint: a hint about ports names the port that failed, and is not for a folder that may not
+// be read.
 func TestListenHint(t *testing.T) {
 	denied := os.NewSyscallError("bind", syscall.EACCES)
 	require.Contains(t, listenHint(&net.OpError{Op: "listen", Net: "tcp", Err: denied}, ":443"), "ports below 1024")
+	door := &net.OpError{Op: "listen", Net: "tcp", Addr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 2022}, Err: os.NewSyscallError("bind", syscall.EADDRNOTAVAIL)}
+	require.Contains(t, listenHint(door, ":7433"), ":2022 means all of its addresses")
 	require.Empty(t, listenHint(&fs.PathError{Op: "open", Path: "/root", Err: syscall.EACCES}, ":7433"))
 }
