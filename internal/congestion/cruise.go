@@ -74,8 +74,13 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		return
 	}
 	c.quicken(s, trip)
-	if age > 2*m.rateWindow(s) && c.crowded(s, trip) || age > 2*m.steadyWindow() && c.heed(s) {
-		return
+	if age > 2*m.rateWindow(s) {
+		if c.loss.fresh.At == 0 && s.Delivered >= c.opening.sent {
+			c.loss.fresh = s
+		}
+		if c.crowded(s, trip) || c.loss.fresh.At > 0 && c.heed(s) {
+			return
+		}
 	}
 	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way.
 	most := max(aim, m.usual*5/4, c.packets(4, s.MSS))
@@ -114,7 +119,8 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 		c.growth = max(c.growth, min(safe, mostGrowth))
 	}
 	// A stream sends two packets at a time, and the second one waits for the first.
-	if m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && c.rate > c.line && s.At-c.calm > soon {
+	near := c.rate < nearLoss*c.loss.ceil && c.rate > c.loss.ceil/nearLoss
+	if !near && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && c.rate > c.line && s.At-c.calm > soon {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
 	part := min(1, dt.Seconds()/slow.Seconds())

@@ -12,6 +12,8 @@ const (
 	someLoss   = 5e-4  // share lost with a queue, beyond what is lost without one, that needs a reason
 	belowFull  = 0.985 // of what was delivered when a short queue was full
 	mostLoss   = 0.01  // share lost without a queue that needs a reason
+	nearLoss   = 1.1   // of a rate that made loss, or by so much below it: more is tried in the smallest steps
+	mostRandom = 0.2   // share lost that is no chance, whatever else is known
 
 	// fullQueue is how much longer than usual a queue must be, as delay, to count as full.
 	fullQueue = 250 * time.Microsecond
@@ -41,14 +43,22 @@ type losses struct {
 	event     time.Duration // when a longer queue lost more, the last time
 	events    int           // how often it did so below the rate at which it had done so before
 	surge     time.Duration // when streams last sent much at once
-	looks     time.Duration // since when less is sent to see what it does; 0 is not
-	before    float64       // rate before that, bytes/s
-	seen      float64       // share lost before that
-	passed    float64       // rate delivered then, bytes/s
+	fresh     Sample        // what was lost before says nothing: it may be the start's doing
+	look      look
 	random    float64       // share that is lost at any rate
 	ceil      float64       // rate beyond which loss begins, bytes/s
 	ceilUntil time.Duration // until when the session stays below it
 	hold      time.Duration // how long it stayed, the last time
+}
+
+// look is a time in which less is sent, to see whether less is lost then.
+type look struct {
+	start  Sample        // when it began; At 0 is none
+	before float64       // rate before that, bytes/s
+	seen   float64       // share lost before that
+	passed float64       // rate delivered then, bytes/s
+	exact  time.Duration // when passed became exact: what arrived had left before less was sent
+	from   Sample        // what is lost from here on shows what less does
 }
 
 // quicken gives up gentle streams where random loss makes them slower than they may be.
@@ -140,28 +150,61 @@ func (c *Controller) bound(rate float64, until time.Duration) {
 // exceeds a rate: with less, nothing is lost. Random loss stays the same. So heed sends less for a
 // moment, and looks. It tells whether it does so now.
 func (c *Controller) heed(s Sample) bool {
-	m := &c.model
-	look := 2*m.steadyWindow() + s.RTT
+	m, l := &c.model, &c.loss
+	k := &l.look
 	switch {
-	case c.loss.looks == 0 && m.losses > c.loss.random*1.5+mostLoss:
-		c.loss.looks, c.loss.before, c.loss.seen = s.At, c.rate, m.losses
-		c.loss.passed = min(m.steady, m.delivered) // a policer lets more through at first
-		c.rate = min(c.rate, belowFull*c.loss.passed)
-	case c.loss.looks == 0 || s.At-c.loss.looks < look:
-	case m.losses < c.loss.seen/2: // it was the rate
-		c.loss.looks = 0
-		c.loss.hold = min(max(2*c.loss.hold, firstHold), longHold)
-		c.line = max(c.loss.passed, c.line/2)
-		c.bound(belowLoss*c.loss.passed, s.At+c.loss.hold)
+	case k.start.At == 0:
+		share, many := c.lately(s)
+		if share <= l.random*1.5+mostLoss {
+			return false
+		}
+		*k = look{start: s, before: c.rate, seen: share, passed: m.delivered}
+		if share > mostRandom && many { // no path loses so much by chance
+			c.line, m.rates = k.passed, nil
+			c.police(s)
+			return false
+		}
+		c.rate = min(c.rate, belowFull*k.passed)
+	case k.exact == 0 && s.At-k.start.At >= m.rateWindow(s): // a policer lets more through at first
+		k.exact, k.passed = s.At, rateSince(k.start, s)
+		c.rate = min(k.before, belowFull*k.passed)
+	case k.from.At == 0 && k.exact > 0 && s.At-k.exact >= s.RTT*3/2:
+		k.from = s
+	case k.from.At == 0:
+	case k.seen*float64(s.Delivered-k.from.Delivered) < float64(tellingLosses*s.MSS) && s.At-k.from.At < mostSteady,
+		s.At-k.from.At < m.rateWindow(s):
+	case lossSince(k.from, s) < k.seen/2: // it was the rate
+		c.line = max(k.passed, c.line/2)
+		c.police(s)
 	case c.others.brim > 0 && m.usual > c.aim(s): // others lose as much: a queue of our own would be gone
-		c.loss.looks = 0
+		k.start.At = 0
 		c.share(s)
 		return true
 	default:
-		c.loss.looks = 0
-		c.loss.random, c.rate = m.losses, c.loss.before
+		l.random, c.rate, k.start.At = (k.seen+lossSince(k.from, s))/2, k.before, 0
 	}
-	return c.loss.looks > 0
+	return l.look.start.At > 0
+}
+
+// lately is the share lost of late, 0 to 1, and whether that is more than chance may do.
+func (c *Controller) lately(s Sample) (share float64, many bool) {
+	from := c.model.before(s.At - c.model.steadyWindow())
+	if from.At < c.loss.fresh.At {
+		from = c.loss.fresh
+	}
+	return lossSince(from, s), s.Lost-from.Lost >= int64(tellingLosses*s.MSS)
+}
+
+// police ends a look: the session stays below the rate that passed, and the longer, the more often it was so.
+func (c *Controller) police(s Sample) {
+	l := &c.loss
+	if again := l.ceil > 0 && max(l.ceil/l.look.passed, l.look.passed/l.ceil) < nearLoss; again {
+		l.hold = min(max(2*l.hold, firstHold), longHold)
+	} else {
+		l.hold = firstHold
+	}
+	c.bound(belowLoss*l.look.passed, s.At+l.hold)
+	l.look.start.At, l.fresh = 0, Sample{}
 }
 
 // byChance tells whether free streams lose about what is lost at any rate. More follows what they send,

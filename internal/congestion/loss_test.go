@@ -1,6 +1,7 @@
 package congestion
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -28,17 +29,49 @@ func TestByChance(t *testing.T) {
 	}
 }
 
-// TestHeedsPolicer: less is sent than what passed while something was lost, not than the mean with what a
-// policer lets through at first; and once nothing is lost any more, nearly as much as passed.
-func TestHeedsPolicer(t *testing.T) {
-	const mss = 1448
-	x := New()
-	x.rate, x.line = 2100, 2100
-	m := &x.model
-	m.base, m.mss, m.steady, m.delivered, m.losses = 20*time.Millisecond, mss, 2080, 2000, 0.04
-	require.True(t, x.heed(Sample{At: time.Second, RTT: m.base, MSS: mss}))
-	require.InDelta(t, belowFull*2000, x.rate, 1e-6)
-	m.steady, m.losses = x.rate, 0
-	require.False(t, x.heed(Sample{At: 20 * time.Second, RTT: m.base, MSS: mss}))
-	require.InDelta(t, belowLoss*2000, x.loss.ceil, 1e-6)
+// TestHeeds: a session that loses something without a queue sends less for a moment. Where that ends the loss,
+// it stays just below the rate that passed, without what a policer lets through at first; where it does not, it
+// goes on as before.
+func TestHeeds(t *testing.T) {
+	const (
+		mss  = 1448
+		rate = 2e6 // bytes/s, sent before
+		base = 20 * time.Millisecond
+		tick = 25 * time.Millisecond
+	)
+	for _, c := range []struct {
+		what   string
+		police float64 // bytes/s
+		chance float64 // share that is lost at any rate
+		passes float64 // bytes/s, when the loss has ended
+	}{
+		{"a policer", 1.6e6, 0, 1.6e6},
+		{"a policer far below", 0.5e6, 0, 0.5e6},
+		{"loss by chance", math.Inf(1), 0.02, 0},
+	} {
+		x := New()
+		x.model.base, x.line, x.rate = base, rate, rate
+		x.enter(Cruise, 0)
+		s := Sample{MSS: mss, Streams: 4, Least: base, RTT: base, Backlog: 1 << 20, Delivered: 1 << 20}
+		tokens, sent := 0.1*c.police, []float64{rate, rate} // bytes that the policer lets through at once
+		for s.At < 3*time.Second && x.loss.ceil == 0 && x.loss.random == 0 {
+			s.At += tick
+			sends := sent[len(sent)-2] * tick.Seconds() // a round trip before
+			passed := min(sends*(1-c.chance), tokens+c.police*tick.Seconds())
+			tokens = min(0.1*c.police, tokens+c.police*tick.Seconds()-passed)
+			s.Delivered, s.Lost = s.Delivered+int64(passed), s.Lost+int64(sends-passed)
+			s.InFlight = int64(x.rate * base.Seconds())
+			x.Update(s)
+			sent = append(sent, x.rate)
+		}
+		if c.passes > 0 {
+			require.InEpsilon(t, belowLoss*c.passes, x.loss.ceil, 0.02, c.what)
+			require.Zero(t, x.loss.random, c.what)
+			require.LessOrEqual(t, x.rate, x.loss.ceil, c.what)
+			continue
+		}
+		require.Zero(t, x.loss.ceil, c.what)
+		require.InEpsilon(t, c.chance, x.loss.random, 0.3, c.what)
+		require.GreaterOrEqual(t, x.rate, 0.99*rate, c.what)
+	}
 }

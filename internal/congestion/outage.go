@@ -88,8 +88,8 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 		}
 		stall.until = s.At + max(settleTrips*c.model.base, leastSettle)
 		stall.acked = s.Delivered + s.InFlight
-		if c.loss.looks > 0 {
-			c.loss.looks, c.rate = 0, c.loss.before
+		if c.loss.look.start.At > 0 {
+			c.rate, c.loss.look = c.loss.look.before, look{}
 		}
 		c.full = 0
 		return true
@@ -129,7 +129,8 @@ func (c *Controller) quiet(s Sample, dt time.Duration) bool {
 // that loss says nothing either.
 func (c *Controller) resume(s Sample) {
 	c.model.pause()
-	c.loss.looks, c.full, c.others.test, c.loss.events = 0, 0, 0, 0
+	c.loss.look = look{}
+	c.full, c.others.test, c.loss.events = 0, 0, 0
 	c.outage.deaf = s.At + max(deafTrips*c.model.base, leastDeaf)
 	switch c.state {
 	case Startup:

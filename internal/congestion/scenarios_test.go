@@ -235,6 +235,8 @@ func scenarios() []scenario {
 	p = base
 	p.Police, p.Burst = 200e6, 500_000
 	add("policer-200M-of-1G", p, flows(session), 25, 0, share(0.95), dropped(1))
+	p.Burst = 125_000
+	add("policer-200M-of-1G-at-once-125kB", p, flows(session), 25, 0, share(0.95), dropped(1))
 	// What is lost in the queue of others is no random loss: quick streams would push them aside.
 	add("beside-cubic-32M-12ms-q1", line(32, 12*ms, 1),
 		flows(simulate.Flow{Kind: simulate.Session, From: 8 * time.Second}, simulate.Flow{Kind: simulate.Cubic}), 30, 10, share(0.3), keeps(0.3), dropped(1.5))

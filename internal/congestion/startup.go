@@ -79,8 +79,13 @@ func (c *Controller) start(s Sample) {
 	}
 	if m.queue > full || c.priority == Low && m.standing > max(c.aim(s), c.shortQueue()) || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
+		full := m.queue > full/4
 		c.enter(Drain, s.At)
 		c.opening.sent = s.Delivered + s.InFlight
+		if !full && lossy { // a policer: it let more through at first
+			c.line, m.rates = m.delivered, nil
+			c.bound(belowLoss*c.line, s.At+firstHold)
+		}
 		c.drain(s)
 		return
 	}
@@ -112,6 +117,9 @@ func (c *Controller) start(s Sample) {
 	}
 	room := window*line*m.base.Seconds() - float64(s.InFlight)
 	c.rate = min(c.rate, max(c.line, line+room/(s.At-c.prior.At).Seconds()))
+	if !early && lossy && s.Lost-m.before(s.At-m.rateWindow(s)).Lost >= int64(tellingLosses*s.MSS) { // it may be more than passes
+		c.rate = min(c.rate, c.line)
+	}
 }
 
 // robs tells whether a session of low priority takes the line from others: it goes on to lose something
