@@ -40,7 +40,8 @@ type doubts struct {
 	part  float64       // what the line carried of ours when less was sent, bytes/s
 	empty time.Duration // when the queue was gone in doubt; 0 is not yet
 
-	check check
+	slower bool // the one before has shown that the line is slower than was known
+	check  check
 }
 
 // check is a doubt about the RTT without a queue: it may hold the queue of others who were there first.
@@ -80,12 +81,13 @@ func (c *Controller) doubt(s Sample) {
 		c.enter(Cruise, s.At)
 		return
 	case c.doubts.empty == 0 && age > max(6*lag, testFor) && m.standing > c.doubts.top-falls(age-2*lag):
-		if leastShare*c.line < emptyShare*c.doubts.part {
+		if leastShare*c.line < emptyShare*c.doubts.part || c.doubts.slower {
 			c.blame(s)
 			return
 		}
 		c.line = c.doubts.part // a queue of our own could not flow off: the line has become slower
 		c.enter(Doubt, s.At)
+		c.doubts.slower = true
 	case c.doubts.empty > 0 && m.queue > c.aim(s) && s.At-c.doubts.empty > lag:
 		c.blame(s)
 		return

@@ -61,3 +61,26 @@ func TestLonger(t *testing.T) {
 		require.Equal(t, c.want, x.longer(), c.what)
 	}
 }
+
+// TestSlowerOnce: a queue that does not flow off, however little is sent, is that of others, also where they take
+// more and more of the line. A line that has become slower is the reason once at most.
+func TestSlowerOnce(t *testing.T) {
+	const (
+		base = 20 * time.Millisecond
+		tick = 25 * time.Millisecond
+	)
+	x := New()
+	x.model.base, x.line, x.had, x.doubts.best = base, 1e6, 1e6, 1e6
+	s := Sample{At: time.Second, MSS: 1448, Streams: 4, Least: base, RTT: 2 * base, Backlog: 1 << 20, Delivered: 1 << 20}
+	x.last, x.outage.heard = s, s.At
+	x.enter(Doubt, s.At)
+	for x.state == Doubt {
+		require.Less(t, s.At, 3*time.Second)
+		got := 0.7 * min(x.rate, 1e6) // bytes/s, of what was sent
+		s.At += tick
+		s.Delivered += int64(got * tick.Seconds())
+		s.InFlight = int64(got * s.RTT.Seconds())
+		x.Update(s)
+	}
+	require.Equal(t, Compete, x.state)
+}
