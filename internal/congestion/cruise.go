@@ -61,7 +61,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	c.full = 0 // the queue is gone
 	age := s.At - c.since
-	if age > 3*m.steadyWindow() { // what is measured by now is no longer the start's
+	if age > 3*m.steadyWindow() && m.most() > 0 { // what is measured by now is no longer the start's
 		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
 	}
 	c.line = max(m.most(), c.line)
@@ -74,7 +74,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		return
 	}
 	c.quicken(s, trip)
-	if age > 2*m.rateWindow(s) {
+	if s.At-max(c.since, c.outage.stall.seen) > 2*m.rateWindow(s) {
 		if c.loss.fresh.At == 0 && s.Delivered >= c.opening.sent {
 			c.loss.fresh = s
 		}
@@ -119,7 +119,7 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 		c.growth = max(c.growth, min(safe, mostGrowth))
 	}
 	// A stream sends two packets at a time, and the second one waits for the first.
-	near := c.rate < nearLoss*c.loss.ceil && c.rate > c.loss.ceil/nearLoss
+	near := c.rate < nearLoss*c.loss.policed && c.rate > c.loss.policed/nearLoss
 	if !near && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && c.rate > c.line && s.At-c.calm > soon {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}

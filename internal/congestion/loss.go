@@ -49,15 +49,16 @@ type losses struct {
 	ceil      float64       // rate beyond which loss begins, bytes/s
 	ceilUntil time.Duration // until when the session stays below it
 	hold      time.Duration // how long it stayed, the last time
+	policed   float64       // rate beyond which there is a policer, bytes/s; 0 is unknown
 }
 
 // look is a time in which less is sent, to see whether less is lost then.
 type look struct {
 	start  Sample        // when it began; At 0 is none
-	before float64       // rate before that, bytes/s
-	seen   float64       // share lost before that
+	seen   float64       // share lost before less was sent
 	passed float64       // rate delivered then, bytes/s
-	exact  time.Duration // when passed became exact: what arrived had left before less was sent
+	cut    time.Duration // since when less is sent; 0 is not yet
+	before float64       // rate before that, bytes/s
 	from   Sample        // what is lost from here on shows what less does
 }
 
@@ -154,57 +155,68 @@ func (c *Controller) heed(s Sample) bool {
 	k := &l.look
 	switch {
 	case k.start.At == 0:
-		share, many := c.lately(s)
+		share := c.lately(s)
 		if share <= l.random*1.5+mostLoss {
 			return false
 		}
-		*k = look{start: s, before: c.rate, seen: share, passed: m.delivered}
-		if share > mostRandom && many { // no path loses so much by chance
-			c.line, m.rates = k.passed, nil
-			c.police(s)
-			return false
+		*k = look{start: s, seen: share}
+	case k.cut == 0 && s.At-k.start.At < m.rateWindow(s): // a policer lets more through at first
+	case k.cut == 0 && k.tells(m, k.start, s) && lossSince(k.start, s) < k.seen/2: // it has ended by itself
+		*k = look{}
+	case k.cut == 0:
+		k.cut, k.before, k.passed = s.At, c.rate, rateSince(k.start, s)
+		if s.Lost-k.start.Lost >= int64(tellingLosses*s.MSS) {
+			k.seen = lossSince(k.start, s)
+			if k.seen > mostRandom { // no path loses so much by chance
+				c.line, m.rates = k.passed, nil
+				c.police(s, k.passed)
+				return false
+			}
 		}
 		c.rate = min(c.rate, belowFull*k.passed)
-	case k.exact == 0 && s.At-k.start.At >= m.rateWindow(s): // a policer lets more through at first
-		k.exact, k.passed = s.At, rateSince(k.start, s)
-		c.rate = min(k.before, belowFull*k.passed)
-	case k.from.At == 0 && k.exact > 0 && s.At-k.exact >= s.RTT*3/2:
+	case k.from.At == 0 && s.At-k.cut >= s.RTT*3/2:
 		k.from = s
-	case k.from.At == 0:
-	case k.seen*float64(s.Delivered-k.from.Delivered) < float64(tellingLosses*s.MSS) && s.At-k.from.At < mostSteady,
-		s.At-k.from.At < m.rateWindow(s):
+	case k.from.At == 0, !k.tells(m, k.from, s):
 	case lossSince(k.from, s) < k.seen/2: // it was the rate
 		c.line = max(k.passed, c.line/2)
-		c.police(s)
+		c.police(s, k.passed)
 	case c.others.brim > 0 && m.usual > c.aim(s): // others lose as much: a queue of our own would be gone
-		k.start.At = 0
+		*k = look{}
 		c.share(s)
 		return true
 	default:
-		l.random, c.rate, k.start.At = (k.seen+lossSince(k.from, s))/2, k.before, 0
+		l.random, c.rate = (k.seen+lossSince(k.from, s))/2, k.before
+		*k = look{}
 	}
-	return l.look.start.At > 0
+	return k.start.At > 0
 }
 
-// lately is the share lost of late, 0 to 1, and whether that is more than chance may do.
-func (c *Controller) lately(s Sample) (share float64, many bool) {
+// tells tells whether what was sent between two samples is enough to know how much of it is lost.
+func (k *look) tells(m *model, from, to Sample) bool {
+	age, sent := to.At-from.At, float64(to.Delivered-from.Delivered)
+	return age >= m.rateWindow(to) && (k.seen*sent >= float64(tellingLosses*to.MSS) || age >= mostSteady)
+}
+
+// lately is the share lost of late, 0 to 1.
+func (c *Controller) lately(s Sample) float64 {
 	from := c.model.before(s.At - c.model.steadyWindow())
 	if from.At < c.loss.fresh.At {
 		from = c.loss.fresh
 	}
-	return lossSince(from, s), s.Lost-from.Lost >= int64(tellingLosses*s.MSS)
+	return lossSince(from, s)
 }
 
-// police ends a look: the session stays below the rate that passed, and the longer, the more often it was so.
-func (c *Controller) police(s Sample) {
+// police stays below the rate that passed while a policer dropped the rest, and the longer, the more often it
+// was so.
+func (c *Controller) police(s Sample, passed float64) {
 	l := &c.loss
-	if again := l.ceil > 0 && max(l.ceil/l.look.passed, l.look.passed/l.ceil) < nearLoss; again {
-		l.hold = min(max(2*l.hold, firstHold), longHold)
+	if l.policed > 0 && max(l.policed/passed, passed/l.policed) < nearLoss {
+		l.hold = min(2*l.hold, longHold)
 	} else {
 		l.hold = firstHold
 	}
-	c.bound(belowLoss*l.look.passed, s.At+l.hold)
-	l.look.start.At, l.fresh = 0, Sample{}
+	c.bound(belowLoss*passed, s.At+l.hold)
+	l.look, l.fresh, l.policed = look{}, Sample{}, passed
 }
 
 // byChance tells whether free streams lose about what is lost at any rate. More follows what they send,

@@ -75,3 +75,41 @@ func TestHeeds(t *testing.T) {
 		require.GreaterOrEqual(t, x.rate, 0.99*rate, c.what)
 	}
 }
+
+// TestBurstAfterStall: after a stall, streams send at once what they could not, and lose some of it. Less is sent
+// while nothing can be learnt, and that loss proves no policer.
+func TestBurstAfterStall(t *testing.T) {
+	const (
+		mss  = 1448
+		rate = 125e6 // bytes/s
+		base = 5 * time.Millisecond
+		tick = 25 * time.Millisecond
+	)
+	for _, stall := range []bool{true, false} {
+		x := New()
+		x.model.base, x.line, x.rate = base, rate, 1.05*rate
+		x.enter(Cruise, 0)
+		s := Sample{MSS: mss, Streams: 16, Least: base, RTT: base, Backlog: 1 << 20, Delivered: 1 << 20}
+		step := func(dt time.Duration, lost int64) Decision {
+			s.At += dt
+			s.Delivered += int64(rate*dt.Seconds()) - lost*mss
+			s.Lost += lost * mss
+			s.InFlight = int64(rate * base.Seconds())
+			return x.Update(s)
+		}
+		for range 40 {
+			step(tick, 0)
+		}
+		x.rate = 1.05 * rate
+		long := tick
+		if stall {
+			long = 80 * time.Millisecond
+		}
+		sends := step(long, 0).Rate
+		for range 3 {
+			step(tick, 300)
+		}
+		require.Equal(t, stall, sends <= afterDrain*rate, "it holds less: %.0f", sends)
+		require.Equal(t, stall, x.loss.look.start.At == 0, "no look")
+	}
+}

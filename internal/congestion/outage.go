@@ -37,6 +37,7 @@ type outage struct {
 // stall is what is known at the end of a stall: a time in which a host had no processor. What others
 // do shows differently, since they never keep all streams from hearing anything.
 type stall struct {
+	seen  time.Duration // the last sample that spans one
 	until time.Duration // the latest end of its traces; 0 is no stall
 	acked int64         // delivered, once all is acknowledged that was in flight
 	rtt   time.Duration // before it
@@ -86,12 +87,17 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 		if stall.until == 0 {
 			stall.rtt = c.prior.RTT
 		}
+		stall.seen = s.At
 		stall.until = s.At + max(settleTrips*c.model.base, leastSettle)
 		stall.acked = s.Delivered + s.InFlight
-		if c.loss.look.start.At > 0 {
-			c.rate, c.loss.look = c.loss.look.before, look{}
+		if c.loss.look.cut > 0 {
+			c.rate = c.loss.look.before
 		}
-		c.full = 0
+		c.loss.look = look{}
+		c.full, c.loss.fresh = 0, Sample{} // streams may send all at once what they could not, and lose some of it
+		if c.state == Cruise {             // a queue that grows meanwhile would not be seen
+			c.rate = min(c.rate, afterDrain*c.line)
+		}
 		return true
 	}
 	if s.At >= stall.until || s.Delivered >= stall.acked && s.RTT <= stall.rtt+c.aim(s)/2 {

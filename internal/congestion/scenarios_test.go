@@ -3,6 +3,7 @@ package congestion_test
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"runtime"
@@ -174,6 +175,16 @@ func pausesOf(where simulate.Side, long, till time.Duration) (all []simulate.Pau
 	return all, part
 }
 
+// busy are short pauses of a host that has hardly a processor, by chance.
+func busy(where simulate.Side, till time.Duration, random *rand.Rand) (all []simulate.Pause) {
+	for at := 3 * time.Second; at < till; {
+		long := time.Duration(30+random.IntN(40)) * ms
+		all = append(all, simulate.Pause{From: at, For: long, Where: where})
+		at += long + time.Duration(150+random.IntN(700))*ms
+	}
+	return all
+}
+
 func times(n int, f simulate.Flow) []simulate.Flow {
 	all := make([]simulate.Flow, n)
 	for i := range all {
@@ -307,6 +318,17 @@ func scenarios() []scenario {
 				add(name, line(l.rate, l.rtt, 1), flows(normal), 25, 3, unshared(), share(least))
 				add("low-"+name, line(l.rate, l.rtt, 1), flows(yielding), 25, 3, unshared(), share(least))
 			}
+		}
+	}
+
+	// So often that a queue which grows while nothing can be learnt would be long, and catching up is no policer.
+	for i, l := range lines[:4] {
+		for _, where := range []simulate.Side{simulate.Process, simulate.Host, simulate.Peer} {
+			pauses := session
+			pauses.Late, pauses.Pauses = 10*ms, busy(where, 25*time.Second, rand.New(rand.NewPCG(uint64(i), uint64(where)))) //nolint:gosec // it is no secret
+			delays := max(10, 0.4*l.rtt.Seconds()*1e3)
+			add(fmt.Sprintf("busy-%v-%.0fM-%dms", where, l.rate, l.rtt.Milliseconds()), line(l.rate, l.rtt, 1), flows(pauses), 25, 3,
+				unshared(), share(0.75), delay(0.99, delays))
 		}
 	}
 

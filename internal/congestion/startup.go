@@ -84,7 +84,7 @@ func (c *Controller) start(s Sample) {
 		c.opening.sent = s.Delivered + s.InFlight
 		if !full && lossy { // a policer: it let more through at first
 			c.line, m.rates = m.delivered, nil
-			c.bound(belowLoss*c.line, s.At+firstHold)
+			c.police(s, c.line)
 		}
 		c.drain(s)
 		return
