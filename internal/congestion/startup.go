@@ -82,7 +82,7 @@ func (c *Controller) start(s Sample) {
 		full := m.queue > full/4
 		c.enter(Drain, s.At)
 		c.opening.sent = s.Delivered + s.InFlight
-		if !full && lossy { // a policer: it let more through at first
+		if !full && m.lost > mostRandom { // a policer: it let more through at first
 			c.line, m.rates = m.delivered, nil
 			c.police(s, c.line)
 		}
@@ -117,7 +117,7 @@ func (c *Controller) start(s Sample) {
 	}
 	room := window*line*m.base.Seconds() - float64(s.InFlight)
 	c.rate = min(c.rate, max(c.line, line+room/(s.At-c.prior.At).Seconds()))
-	if !early && lossy && s.Lost-m.before(s.At-m.rateWindow(s)).Lost >= int64(tellingLosses*s.MSS) { // it may be more than passes
+	if !early && m.lost > mostRandom && s.Lost-m.before(s.At-m.rateWindow(s)).Lost >= int64(tellingLosses*s.MSS) { // it may be more than passes
 		c.rate = min(c.rate, c.line)
 	}
 }
