@@ -32,7 +32,7 @@ const initialWindow = 10
 type reno struct {
 	cwnd, threshold float64
 	reduced         float64 // when it was last reduced
-	base            float64 // least RTT
+	hystart         hystart
 	avoid           func(a ack)
 	beta            float64
 	reduce          func()
@@ -40,7 +40,7 @@ type reno struct {
 
 func newReno(cwnd float64) *reno {
 	r := &reno{cwnd: cwnd, threshold: math.Inf(1), reduced: math.Inf(-1), beta: 0.5}
-	r.base = math.Inf(1)
+	r.hystart.base = math.Inf(1)
 	r.avoid = func(a ack) { r.cwnd += a.n / r.cwnd }
 	r.reduce = func() {}
 	return r
@@ -50,7 +50,7 @@ func (r *reno) window() float64 { return r.cwnd }
 func (r *reno) pace() float64   { return math.Inf(1) }
 
 func (r *reno) acked(a ack) {
-	r.base = min(r.base, a.rtt)
+	late := r.hystart.late(a)
 	if a.inflight+a.n < r.cwnd/2 || a.sent < r.reduced {
 		return // something else limits it, or it recovers
 	}
@@ -61,10 +61,40 @@ func (r *reno) acked(a ack) {
 		return
 	}
 	r.cwnd += a.n
-	// HyStart, as in Linux (net/ipv4/tcp_cubic.c): slow start ends when the delay grows.
-	if r.cwnd >= 16 && a.rtt > r.base+min(max(r.base/8, 0.004), 0.016) {
+	if late && r.cwnd >= 16 {
 		r.threshold = r.cwnd
 	}
+}
+
+// hystart tells when slow start has found the rate of the line, as Linux does
+// (net/ipv4/tcp_cubic.c).
+type hystart struct {
+	base    float64 // least RTT
+	began   float64 // of the round
+	last    float64 // acknowledgement of those that followed each other closely in it
+	least   float64 // RTT in it
+	samples int     // of the RTT in it
+}
+
+const (
+	hystartGap     = 0.002 // between acknowledgements that follow each other closely, s
+	hystartSamples = 8     // of the RTT that tell the delay of a round
+)
+
+// late tells whether acknowledgements have come one after the other for half of the path's RTT, or all
+// of a round late.
+func (h *hystart) late(a ack) bool {
+	h.base = min(h.base, a.rtt)
+	if a.round {
+		h.began, h.last, h.least, h.samples = a.now, a.now, math.Inf(1), 0
+	}
+	if a.now-h.last <= hystartGap {
+		h.last = a.now
+	}
+	h.least = min(h.least, a.rtt)
+	h.samples++
+	delayed := h.samples > hystartSamples && h.least > h.base+min(max(h.base/8, 0.004), 0.016)
+	return h.last-h.began > h.base/2 || delayed
 }
 
 func (r *reno) lost(now, sent float64) {
@@ -100,8 +130,9 @@ func newCubic(cwnd float64) *reno {
 	epoch := 0.0 // begin of the growth; 0 is none
 	k := 0.0     // time at which it reaches most
 	friendly := 0.0
+	lost := false
 	r.reduce = func() {
-		epoch = 0
+		epoch, lost = 0, true
 		if r.cwnd < most {
 			most = r.cwnd * (1 + beta) / 2 // fast convergence
 		} else {
@@ -121,6 +152,9 @@ func newCubic(cwnd float64) *reno {
 		friendly += alpha * a.n / r.cwnd
 		d := a.now - epoch + a.rtt - k
 		target := min(max(most+c*d*d*d, r.cwnd), 1.5*r.cwnd)
+		if !lost { // as Linux does until it knows more
+			target = max(target, 1.05*r.cwnd)
+		}
 		r.cwnd = max(r.cwnd+a.n*(target-r.cwnd)/r.cwnd, friendly)
 	}
 	return r
