@@ -35,6 +35,7 @@ type Controller struct {
 	doubts   doubts
 	others   others
 	siblings siblings
+	room     room
 }
 
 // New returns a Controller that is about to start.

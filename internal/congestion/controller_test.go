@@ -161,6 +161,7 @@ func TestSurge(t *testing.T) {
 			more = 4 * time.Millisecond
 		}
 		step(time.Millisecond, more, 0)
+		step(2*time.Millisecond, 0, 10)
 		state := step(2*time.Millisecond, 0, 10).State
 		require.Equal(t, surge, state == Cruise, "%v, surge %v", state, surge)
 	}
@@ -173,12 +174,13 @@ func TestMoreStreams(t *testing.T) {
 	for _, more := range []int{8, 0} {
 		c := New()
 		c.SetPriority(Low)
-		s := Sample{RTT: rtt, MSS: mss, Streams: 16, Backlog: 1 << 20}
+		s, sent := Sample{RTT: rtt, MSS: mss, Streams: 16, Backlog: 1 << 20}, rate
 		step := func(queue time.Duration, part float64) Decision {
 			s.At += 25 * time.Millisecond
 			s.RTT = rtt + queue
 			s.InFlight = int64(min(c.rate, rate) * s.RTT.Seconds())
-			s.Delivered += int64(part * rate / 40)
+			s.Delivered += int64(min(part*rate, sent) / 40)
+			sent = c.rate // what leaves until the next sample
 			return c.Update(s)
 		}
 		c.rate = rate

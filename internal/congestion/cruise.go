@@ -9,14 +9,13 @@ const (
 	again        = 1.5   // of the line's rate when its queue became short: what it carries is not known yet
 	afterDrain   = 0.97  // of the largest delivered rate
 	leastShare   = 0.75  // of the largest delivered rate of late: less only shows that others send
-	lowShare     = 0.4   // the same for a session of low priority, while it corrects its queue
 	takenShare   = 0.95  // of what was delivered when a queue began: with less, others take the rest
 	mostWindowed = 0.05  // of the time, in which the peer's windows hold streams: it takes less than the line carries
 	leastGrowth  = 0.008 // of the rate in a round trip, beyond what is known
 	mostGrowth   = 0.25  // the same, once the queue has been short for long
 
-	// soonTime is how long a queue must stay, at the least, until a session of low priority takes it for
-	// that of others who begin: an acknowledgement that was late shows in the RTT for less.
+	// soonTime is how long a session of low priority waits, beyond a round trip, until it sees what less of
+	// its packets has done: an acknowledgement that was late shows in the RTT for less.
 	soonTime = 60 * time.Millisecond
 	// wholeShare is the part of the line with more of which a queue may be the session's own.
 	wholeShare = 0.9
@@ -31,13 +30,13 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	aim := c.aim(s)
 	trip := max(c.lag(s), dt)
 	if c.priority == Low { // others may take the line from it slowly
-		if c.rate > wholeShare*c.line {
-			c.others.sent = s.At
-		}
 		c.others.ours = max(c.line, c.others.ours*(1-dt.Seconds()/longHold.Seconds()))
 	}
 	if c.others.cut > 0 && s.At-c.others.cut < max(4*trip, leastFight) && m.lost > mostLoss {
 		c.share(s) // the queue was full: alone, the session would have lost nothing
+		return
+	}
+	if c.priority == Low && c.makesRoom(s, aim, trip) {
 		return
 	}
 	if !c.hidden(s) {
@@ -61,7 +60,8 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	c.full = 0 // the queue is gone
 	age := s.At - c.since
-	if age > 3*m.steadyWindow() && m.most() > 0 { // what is measured by now is no longer the start's
+	measured := age > 3*m.steadyWindow() && m.most() > 0 // what is measured by now is no longer the start's
+	if measured && (c.priority != Low || c.rate > wholeShare*c.line) {
 		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
 	}
 	c.line = max(m.most(), c.line)
@@ -81,6 +81,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		if c.crowded(s, trip) || c.loss.fresh.At > 0 && c.heed(s) {
 			return
 		}
+	}
+	if c.priority == Low && m.queue > aim { // it makes a queue itself, which may be short between two samples
+		c.calm, c.growth = s.At, leastGrowth
 	}
 	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way.
 	most := max(aim, m.usual*5/4, c.packets(4, s.MSS))
@@ -186,10 +189,6 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	if age < 2*m.steadyWindow() { // less may be a pause of a host, not of the line
 		c.line = max(c.line, leastShare*c.had)
 	}
-	if c.priority == Low && s.At-c.others.sent > trip+soonTime && m.stood(s.At, soonTime) > 2*aim && !c.bursty(s) {
-		c.share(s) // it sends clearly less than the line carries, and there is a queue
-		return
-	}
 	soon := correct
 	if c.others.cut > 0 && c.full > c.others.cut && s.At-c.others.cut < cutMemory {
 		soon = correct / 2 // a queue came back
@@ -224,27 +223,9 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	default:
 		excess := max(0, min(m.standing, c.excess(s))-aim)
 		if c.priority == Low { // at once, and the rest may be that of others
-			c.rate = min(c.rate, c.line*(1-min(c.cuts(s, excess, aim, trip), 1-lowShare)))
+			c.rate = min(c.rate, c.line*(1-min(excess.Seconds()/trip.Seconds(), 1-lowShare)))
 			return
 		}
 		c.rate = c.line * (1 - min(excess.Seconds()/correct.Seconds(), 1-leastShare))
 	}
-}
-
-// cuts is by how much, as a share, a session of low priority sends less for a queue. One that is far
-// longer than its own gives those who begin the room to find their rate, before they lose something.
-func (c *Controller) cuts(s Sample, excess, aim, trip time.Duration) float64 {
-	cut := excess.Seconds() / trip.Seconds()
-	much := min(c.model.queue, c.excess(s)) - 2*aim
-	if s.At-c.since > 2*trip+soonTime { // the queue of the start is gone
-		// While others take a part of the line, less of ours is in flight, and the queue stays.
-		much = max(much, c.model.stood(s.At, soonTime)-2*aim)
-	}
-	if much <= 0 {
-		return cut
-	}
-	if c.others.cut == 0 || s.At-c.others.cut > cutMemory {
-		c.others.cut = s.At
-	}
-	return max(cut, much.Seconds()/aim.Seconds())
 }

@@ -21,7 +21,7 @@ func TestLowKeepsOff(t *testing.T) {
 		seed  uint64
 		keeps float64
 	}{
-		{"begins in a queue", 1, 2, 0.95},
+		{"begins in a queue", 1, 2, 0.9},
 		{"short queue", 0.25, 1, 0.6},
 	} {
 		s := simulate.Scenario{
@@ -52,21 +52,24 @@ func TestLowComesBack(t *testing.T) {
 	require.Greater(t, others(r, from, to)/others(simulate.Run(s), from, to), 0.65)
 }
 
-// TestLowMakesRoom: a cubic flow that begins behind a short queue finds its rate before it loses something, or
-// not much later, because a session of low priority sees it come.
+// TestLowMakesRoom: a cubic flow that begins finds its rate before it loses something, or not much later,
+// because a session of low priority sees it come, although the queue is short between its trains. Usual
+// buffers bound the window of the flow.
 func TestLowMakesRoom(t *testing.T) {
 	t.Parallel()
-	from, to := 12*time.Second, 40*time.Second
-	with, without := 0.0, 0.0
-	for _, seed := range []uint64{1, 2, 3, 4} {
-		s := simulate.Scenario{
-			Path: line(1000, 50*ms, 0.25), For: to, Seed: seed,
-			Flows: flows(simulate.Flow{Kind: simulate.Session, Count: 4, Priority: congestion.Low},
-				simulate.Flow{Kind: simulate.Cubic, From: 10 * time.Second}),
+	from, to := 10*time.Second, 30*time.Second
+	for _, p := range []simulate.Path{line(300, 80*ms, 0.25), line(500, 30*ms, 0.5), line(1000, 50*ms, 0.25)} {
+		with, without := 0.0, 0.0
+		for _, seed := range []uint64{1, 2, 3} {
+			s := simulate.Scenario{
+				Path: p, For: to, Seed: seed,
+				Flows: flows(simulate.Flow{Kind: simulate.Session, Count: 4, Priority: congestion.Low},
+					simulate.Flow{Kind: simulate.Cubic, From: from, Window: 2_800_000}),
+			}
+			with += others(simulate.Run(s), from, to)
+			s.Flows[0] = simulate.Flow{Kind: simulate.UDP, From: s.For}
+			without += others(simulate.Run(s), from, to)
 		}
-		with += others(simulate.Run(s), from, to)
-		s.Flows[0] = simulate.Flow{Kind: simulate.UDP, From: s.For}
-		without += others(simulate.Run(s), from, to)
+		require.Greater(t, with/without, 0.9, "%v", p)
 	}
-	require.Greater(t, with/without, 0.9)
 }

@@ -131,6 +131,25 @@ func (m *model) longest(since time.Duration) (most time.Duration) {
 	return most
 }
 
+// overdue is what was sent longer ago than packets take without a queue, and is not acknowledged yet, bytes. A
+// host that was late with its acknowledgements sends them all at once, so that nothing is overdue when the
+// RTT shows them.
+func (m *model) overdue(s Sample) float64 {
+	at := s.At - m.base
+	from, to := m.past[0], m.past[0]
+	for _, x := range m.past {
+		if to = x; to.At > at {
+			break
+		}
+		from = x
+	}
+	sent := float64(from.Delivered + from.InFlight)
+	if to.At > from.At && at > from.At {
+		sent += float64(to.Delivered+to.InFlight-from.Delivered-from.InFlight) * (at - from.At).Seconds() / (to.At - from.At).Seconds()
+	}
+	return max(0, sent-float64(s.Delivered))
+}
+
 // mean is a sample with the mean RTT of some time until a moment, and what was in flight in the mean by the
 // rate delivered then (Little's law): both are exact where packets come in bursts.
 func (m *model) mean(until, since time.Duration) Sample {

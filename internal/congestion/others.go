@@ -87,7 +87,6 @@ const (
 // others is how the session shares the line with others, or yields to them.
 type others struct {
 	ours   float64       // largest line since a session of low priority yielded
-	sent   time.Duration // when a session of low priority sent about what the line carries, the last time
 	cut    time.Duration // when a session of low priority saw a long queue; 0 is not
 	shown  Sample        // the last one with no queue of theirs in the base
 	first  time.Duration // least RTT that the handshakes and the first packets saw
@@ -393,7 +392,6 @@ func (c *Controller) occupied(s Sample) bool {
 	if c.others.first == 0 {
 		c.others.first = s.Least
 	}
-	now := max(s.RTT, c.prior.RTT) // one sample may be wrong
 	fall := max(c.aim(s), c.model.base/20)
 	if c.priority != Low { // a check costs it something
 		fall = max(fall, c.model.base/8)
@@ -401,17 +399,18 @@ func (c *Controller) occupied(s Sample) bool {
 	if c.state == Startup && s.Lost > 0 { // the queue was full, and others have lost something, too
 		fall /= 3
 	}
-	if now == 0 || c.prior.RTT == 0 || c.others.first-now < fall {
+	if s.RTT == 0 || c.prior.RTT == 0 || c.others.first-s.RTT < fall {
 		return false
 	}
-	c.others.first = now
+	c.others.first = s.RTT
 	return c.state != Yield
 }
 
 // give leaves the line to others.
 func (c *Controller) give(s Sample) {
+	c.room = room{} // what seemed noise may have been they
 	c.others.ours, c.others.cut, c.others.back = 0, 0, true
-	c.line = max(c.line, c.had) // others have the rest of it
+	c.line = max(c.line, c.had, c.known) // others have the rest of it
 	c.enter(Yield, s.At)
 	c.rate = c.floor()
 }
@@ -444,8 +443,8 @@ func (c *Controller) filled(s Sample) bool {
 	if c.model.queue <= c.floorAim(s) {
 		c.others.clear = s.At
 	}
-	if c.rate > 2*c.floor() {
-		return c.model.standing > c.floorAim(s)
+	if grown := c.grown(s, c.lag(s), s.At-c.prior.At); c.rate > 2*c.floor() {
+		return c.model.standing > c.floorAim(s) || grown > c.floorAim(s)
 	}
 	return s.At-c.others.clear > max(s.RTT, filledFor)
 }

@@ -77,7 +77,7 @@ func (c *Controller) start(s Sample) {
 		c.give(s)
 		return
 	}
-	if m.queue > full || c.priority == Low && m.standing > max(c.aim(s), c.shortQueue()) || flat && s.Backlog > 0 && lossy ||
+	if m.queue > full || c.priority == Low && m.queue > max(2*c.aim(s), c.shortQueue()) || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
 		full := m.queue > full/4
 		c.enter(Drain, s.At)
@@ -89,8 +89,11 @@ func (c *Controller) start(s Sample) {
 		c.drain(s)
 		return
 	}
-	if c.line == 0 {
-		return // few packets show no rate
+	if c.line == 0 { // few packets show no rate
+		if c.priority == Low && s.Began == 0 { // its streams must not double by themselves into a full queue
+			c.rate = lowGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
+		}
+		return
 	}
 	if math.IsInf(c.rate, 1) {
 		c.rate = s.Began
@@ -98,6 +101,9 @@ func (c *Controller) start(s Sample) {
 	gain := startGain
 	if c.priority == Low {
 		gain = lowGain
+		if m.queue > c.aim(s)/2 && c.rate > 0 {
+			return // a queue begins: with more, it would be full before it is seen
+		}
 	}
 	if c.rate == 0 { // what the kernel sends at once, however little it says
 		c.rate = gain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()

@@ -1,0 +1,76 @@
+package congestion
+
+import "time"
+
+const (
+	// roomTrips is for how many round trips a session of low priority makes room for others who begin, at
+	// lowShare of the line's rate.
+	roomTrips = 3
+	lowShare  = 0.4
+	// peakShare is the part of the aim by more of which the queue must have grown then. noiseShare is the
+	// same of what grew of late without others, and growthHolds for about how long that counts.
+	peakShare   = 0.75
+	noiseShare  = 1.5
+	growthHolds = 40 * time.Second
+	// lateShare is how many times as much as the RTT shows is overdue when acknowledgements are late, and
+	// leastLate is the least of it.
+	lateShare = 3
+	leastLate = 5 * time.Millisecond
+)
+
+// room is what a session of low priority leaves to others who begin.
+type room struct {
+	since time.Duration // when it began to leave it; 0 is not
+	peak  time.Duration // by how much the queue had grown then
+	noise time.Duration // the largest of these of late after which nobody came
+	tried time.Duration // queue that the session may have made itself of late
+	late  time.Duration // when acknowledgements were late, the last time
+}
+
+// makesRoom makes room for others who begin. Their packets come in trains that double in each round trip,
+// and the queue is short between them: its peaks show them before it stands. If it still grows when less is
+// sent, they are there. It tells whether it decides on the rate.
+func (c *Controller) makesRoom(s Sample, aim, trip time.Duration) bool {
+	r, dt := &c.room, s.At-c.prior.At
+	r.noise -= fades(r.noise, dt, growthHolds)
+	grown := c.grown(s, trip, dt)
+	peak := grown > max(scale(aim, peakShare), scale(r.noise, noiseShare)) && s.At-c.since > 2*trip+soonTime // the queue of the start is gone
+	switch {
+	case peak && r.since == 0:
+		r.since, r.peak, c.others.cut = s.At, grown, s.At
+	case peak && s.At-r.since > trip+soonTime:
+		c.share(s)
+		return true
+	case r.since == 0:
+		return false
+	case s.At-r.since > roomTrips*trip+standingTime:
+		r.since, r.noise = 0, max(r.noise, r.peak)
+		return false
+	}
+	c.rate = min(c.rate, lowShare*c.line)
+	return true
+}
+
+// grown is by how much others have made the queue longer, at the least, within about a round trip. What the
+// session has sent beyond the rate of the line is its own doing, and so is what streams send all at once,
+// as after acknowledgements that were late.
+func (c *Controller) grown(s Sample, trip, dt time.Duration) time.Duration {
+	m, r, span := &c.model, &c.room, trip+standingTime
+	sent := min(float64(s.Delivered+s.InFlight-c.prior.Delivered-c.prior.InFlight), c.rate*dt.Seconds())
+	r.tried += max(0, seconds(sent/c.line)-dt) - fades(r.tried, dt, span)
+	overdue := seconds(m.overdue(s) / max(min(c.rate, c.line), m.delivered))
+	if overdue > max(lateShare*m.queue, leastLate) {
+		r.late = s.At
+	}
+	if last := max(r.late, c.loss.surge); last > 0 && s.At-last < 2*trip {
+		return 0
+	}
+	return min(m.queue, overdue) - m.stood(s.At, span) - r.tried
+}
+
+// fades is the part of a delay that is forgotten in a time, if all of it is within another one.
+func fades(of, in, all time.Duration) time.Duration {
+	return scale(of, min(1, in.Seconds()/all.Seconds()))
+}
+
+func scale(d time.Duration, by float64) time.Duration { return time.Duration(float64(d) * by) }

@@ -1,0 +1,39 @@
+package congestion
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestOverdue: packets in a queue are overdue, and so are all that were sent while a host was late with its
+// acknowledgements. Nothing is overdue any more when these come, all at once.
+func TestOverdue(t *testing.T) {
+	const tick, trip, rate = 25 * time.Millisecond, 60 * time.Millisecond, 1e6
+	overdue := func(acked func(at time.Duration) time.Duration) time.Duration {
+		m := model{base: trip}
+		for at := time.Duration(0); at <= time.Second; at += tick {
+			delivered := int64(rate * max(0, acked(at)).Seconds())
+			m.past = append(m.past, Sample{At: at, Delivered: delivered, InFlight: int64(rate*at.Seconds()) - delivered})
+		}
+		return seconds(m.overdue(m.past[len(m.past)-1]) / rate)
+	}
+	for _, c := range []struct {
+		what  string
+		acked func(at time.Duration) time.Duration // when the newest packet that is acknowledged was sent
+		want  time.Duration
+	}{
+		{"no queue", func(at time.Duration) time.Duration { return at - trip }, 0},
+		{"a queue", func(at time.Duration) time.Duration { return at - trip - 8*time.Millisecond }, 8 * time.Millisecond},
+		{"late", func(at time.Duration) time.Duration { return min(at, 980*time.Millisecond) - trip }, 20 * time.Millisecond},
+		{"all at once", func(at time.Duration) time.Duration {
+			if at < time.Second {
+				at = min(at, 960*time.Millisecond)
+			}
+			return at - trip
+		}, 0},
+	} {
+		require.InDelta(t, c.want.Seconds(), overdue(c.acked).Seconds(), 0.0001, c.what)
+	}
+}
