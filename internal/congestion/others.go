@@ -80,6 +80,8 @@ const (
 	riseOver = 1.75
 	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
+	// sameShare is by how much, as a share, two rates differ at most that are the same.
+	sameShare = 0.05
 	// cutMemory is for how long a session of low priority suspects others after a long queue.
 	cutMemory = 3 * time.Second
 )
@@ -87,6 +89,7 @@ const (
 // others is how the session shares the line with others, or yields to them.
 type others struct {
 	ours   float64       // largest line since a session of low priority yielded
+	got    float64       // what the line carried of ours when a session of low priority yielded, bytes/s
 	cut    time.Duration // when a session of low priority saw a long queue; 0 is not
 	shown  Sample        // the last one with no queue of theirs in the base
 	first  time.Duration // least RTT that the handshakes and the first packets saw
@@ -406,9 +409,20 @@ func (c *Controller) occupied(s Sample) bool {
 	return c.state != Yield
 }
 
-// give leaves the line to others.
+// give leaves the line to others, unless it carries as much of ours as when they were left it the last
+// time: others would take more or less by now, but a line that has become slower does not change.
 func (c *Controller) give(s Sample) {
+	m, got := &c.model, c.model.delivered
+	same := math.Abs(got-c.others.got) < sameShare*got
+	c.others.got = got
 	c.room = room{} // what seemed noise may have been they
+	if same && c.state == Cruise {
+		c.line, c.had, c.others.ours, c.others.back, m.rates = got, got, got, false, nil
+		c.full = 0
+		c.enter(Cruise, s.At)
+		c.rate = lowShare * c.line
+		return
+	}
 	c.others.ours, c.others.cut, c.others.back = 0, 0, true
 	c.line = max(c.line, c.had, c.known) // others have the rest of it
 	c.enter(Yield, s.At)

@@ -37,3 +37,26 @@ func TestOverdue(t *testing.T) {
 		require.InDelta(t, c.want.Seconds(), overdue(c.acked).Seconds(), 0.0001, c.what)
 	}
 }
+
+// TestGive: a session of low priority that finds others yields. If the line carries as much of its packets
+// the next time, there are no others: the line has become slower.
+func TestGive(t *testing.T) {
+	gives := func(got ...float64) *Controller {
+		c := New()
+		c.SetPriority(Low)
+		c.model.base = 50 * time.Millisecond
+		for _, rate := range got {
+			c.state, c.line, c.model.delivered = Cruise, 10e6, rate
+			c.give(Sample{At: time.Second, MSS: 1448})
+		}
+		return c
+	}
+	require.Equal(t, Yield, gives(3e6).state)
+	c := gives(3e6, 3.1e6)
+	require.Equal(t, Cruise, c.state)
+	require.InDelta(t, 3.1e6, c.line, 1)
+	require.Less(t, c.rate, 3e6/2, "the queue has to go")
+	c = gives(3e6, 2e6)
+	require.Equal(t, Yield, c.state)
+	require.InDelta(t, 10e6, c.line, 1)
+}

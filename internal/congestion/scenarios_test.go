@@ -273,6 +273,13 @@ func scenarios() []scenario {
 			add(fmt.Sprintf("falls-%.0fM-%dms-q%v", l.rate, l.rtt.Milliseconds(), queue), p, flows(session), 22, 12, share(0.93), delay(0.5, 5), dropped(1))
 		}
 	}
+	for _, l := range lines[:4] { // low takes that for others first
+		for _, queue := range []float64{0.25, 1} {
+			p := line(l.rate, l.rtt, queue)
+			p.Changes = []simulate.Change{{At: 10 * time.Second, Rate: 0.3e6 * l.rate}}
+			add(fmt.Sprintf("low-falls-%.0fM-%dms-q%v", l.rate, l.rtt.Milliseconds(), queue), p, flows(low), 40, 25, share(0.93), delay(0.5, 5), dropped(1))
+		}
+	}
 	p.Changes = append(p.Changes, simulate.Change{At: 20 * time.Second, Rate: 1e9})
 	add("up-300M-1G", p, flows(session), 35, 25, full(20*time.Second, 10), dropped(0.2))
 
