@@ -34,7 +34,8 @@ func (c *Controller) makesRoom(s Sample, aim, trip time.Duration) bool {
 	r, dt := &c.room, s.At-c.prior.At
 	r.noise -= fades(r.noise, dt, growthHolds)
 	grown := c.grown(s, trip, dt)
-	peak := grown > max(scale(aim, peakShare), scale(r.noise, noiseShare)) && s.At-c.since > 2*trip+soonTime // the queue of the start is gone
+	bar := max(scale(aim, peakShare), min(scale(r.noise, noiseShare), 2*aim))
+	peak := grown > bar && s.At-c.since > 2*trip+soonTime // the queue of the start is gone
 	switch {
 	case peak && r.since == 0:
 		r.since, r.peak, c.others.cut = s.At, grown, s.At
