@@ -14,7 +14,7 @@ const (
 	growthHolds = 40 * time.Second
 	// lateShare is how many times as much as the RTT shows is overdue when acknowledgements are late, and
 	// leastLate is the least of it.
-	lateShare = 3
+	lateShare = 5
 	leastLate = 5 * time.Millisecond
 )
 
