@@ -13,6 +13,11 @@ const (
 	// batchFiles and batchBytes bound the small files that a stream sends at once, with one write.
 	batchFiles = 64
 	batchBytes = 256 << 10
+	// firstBatch bounds the first of them, in bytes: about what a stream sends before the first
+	// acknowledgement (RFC 6928). A batch is never more than the stream has carried so far. Otherwise
+	// its last files would leave round trips later, and the receiver would wait with the first ones
+	// of others for announcements, whose stream starts as slowly.
+	firstBatch = 16 << 10
 
 	// An idle stream sends a block that another stream carries if that takes more than patience
 	// times the usual latency, and at least overdueAfter. slowStart bytes must have shown what is
@@ -259,6 +264,7 @@ func taskLocked(e *sending, block int64) task {
 func (c *claims) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 	streams := c.streams.count()
 	most := min(batchFiles, (len(c.small)+streams-1)/max(1, streams))
+	mostBytes := min(batchBytes, max(firstBatch, st.carried))
 	var size int64
 	now := c.now()
 	for len(c.small) > 0 && len(batch) < most {
@@ -268,7 +274,7 @@ func (c *claims) claimSmallLocked(st *sendStream, batch []*sending) []*sending {
 			c.small = c.small[1:]
 			continue
 		}
-		if size += e.item.Entry.Size + wire.BlockHeaderLen; size > batchBytes && len(batch) > 0 {
+		if size += e.item.Entry.Size + wire.BlockHeaderLen; size > mostBytes && len(batch) > 0 {
 			break
 		}
 		c.small = c.small[1:]

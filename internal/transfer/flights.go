@@ -46,6 +46,7 @@ func (t *traffic) land(e *sending, block int64, now time.Duration) time.Duration
 			st.flying--
 			if now != unseen {
 				st.moved = now
+				st.carried += lengthLocked(e, block)
 			}
 		}
 	}
@@ -130,6 +131,7 @@ type sendStream struct {
 	retired bool          // it may claim no more
 	ended   bool          // the receiver has closed it, so nothing more may be claimed
 	flying  int           // blocks not acknowledged
+	carried int64         // bytes of blocks that were acknowledged
 	moved   time.Duration // of the last acknowledgement, or since when the first block is in flight
 }
 
