@@ -40,6 +40,7 @@ type Decision struct {
 	Need    int     // gentle streams that carry the rate in spite of random loss; 0 is unknown
 	Control Control // of the streams
 	State   State
+	Every   time.Duration // the next decision follows after that
 }
 
 // Control is a congestion control of streams. It does the work while a stream is free, and is a

@@ -42,6 +42,11 @@ type Controller struct {
 func New() *Controller { return &Controller{rate: math.Inf(1), loss: losses{over: 1}} }
 
 const (
+	// Every is the time between two decisions, mostly. In the start it is part of a round trip, because
+	// each round trip doubles the rate, but leastEvery at least.
+	Every      = 25 * time.Millisecond
+	leastEvery = 10 * time.Millisecond
+
 	leastAim = 2500 * time.Microsecond
 	mostAim  = 4 * time.Millisecond
 
@@ -130,7 +135,7 @@ func (c *Controller) Update(s Sample) Decision {
 
 func (c *Controller) decision() Decision {
 	c.rate = max(c.rate, c.leastRate())
-	d := Decision{Rate: c.rate, Line: c.line, State: c.state}
+	d := Decision{Rate: c.rate, Line: c.line, State: c.state, Every: c.every()}
 	held := min(leastHeld, c.line/8)
 	d.Held = max(heldShare*c.line, held)
 	d.Behind = c.loss.behind
@@ -151,6 +156,14 @@ func (c *Controller) decision() Decision {
 	return d
 }
 
+// every is the time until the next decision.
+func (c *Controller) every() time.Duration {
+	if (c.state == Startup || c.state == Drain) && c.far() {
+		return min(max(c.model.base/8, leastEvery), Every)
+	}
+	return Every
+}
+
 // gentle tells whether streams shall share the line as most traffic does. Beside others, a short
 // queue makes loss, too: only what is lost at any rate is a reason to be quick.
 func (c *Controller) gentle() bool {
@@ -166,6 +179,10 @@ func (c *Controller) gentle() bool {
 	// Gentle streams would take what the start still loses for their limit.
 	return c.state != Startup && !c.loss.lossy && c.last.Delivered >= c.opening.sent
 }
+
+// far tells whether a round trip takes longer than the time between two decisions. Then the start has to
+// foretell by how much the rate has grown since what it sees was sent.
+func (c *Controller) far() bool { return c.model.base > Every && c.priority != Low }
 
 // near tells whether the path stays within a building.
 func (c *Controller) near() bool { return c.model.base > 0 && c.model.base < nearPath }

@@ -73,7 +73,7 @@ func TestGentleStreams(t *testing.T) {
 func TestBegan(t *testing.T) {
 	const mss, streams, rtt = 1410, 16, 100 * time.Millisecond
 	const atOnce = startGain * firstWindow * streams * mss * 10 // bytes/s
-	const firstRise = startGain * firstGain
+	firstRise := doubleGain * math.Exp2(0.375)                  // which is how far the middle of a decision is ahead, in round trips
 	for _, c := range []struct{ began, delivered, want float64 }{
 		{0, 1e6, max(atOnce, firstRise*1e6)},
 		{0, 3e6, firstRise * 3e6},

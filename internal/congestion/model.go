@@ -69,9 +69,11 @@ func (m *model) update(s Sample) {
 			m.base -= (m.base - s.RTT) / 4
 		}
 		m.queue = max(0, s.RTT-m.base)
-		if n := len(m.past); n > 0 && m.past[n-1].RTT > 0 {
-			m.changes = append(m.changes, (s.RTT - m.past[n-1].RTT).Abs())
-			m.noise = m.change()
+		if len(m.past) > 0 { // as long ago as decisions mostly are
+			if before := m.before(s.At - Every*9/10); before.RTT > 0 {
+				m.changes = append(m.changes, (s.RTT - before.RTT).Abs())
+				m.noise = m.change()
+			}
 		}
 	}
 	if n := len(m.past); n > 0 {
@@ -176,6 +178,30 @@ func (m *model) mean(until, since time.Duration) Sample {
 func (m *model) newest(s Sample) float64 {
 	return rateSince(m.before(s.At-max(m.rateWindow(s)/2, leastWindow)), s)
 }
+
+// surely is a delivered rate of late that no burst after a pause has made.
+func (m *model) surely(s Sample) float64 {
+	window := max(m.rateWindow(s)/2, leastWindow)
+	return min(m.newest(s), rateSince(m.before(s.At-window-leastWindow), s))
+}
+
+// next is the delivered rate in the time until the next decision, if it grows on as it did in the
+// last round trip: at most twofold in one.
+func (m *model) next(s Sample, dt time.Duration) float64 {
+	window := max(m.rateWindow(s)/2, leastWindow)
+	from := m.before(s.At - window)
+	rate := rateSince(from, s)
+	growth := 2.0
+	to := m.before(s.At - s.RTT)
+	if before := rateSince(m.before(to.At-window), to); before > 0 {
+		growth = min(growth, max(1, rate/before))
+	}
+	ahead := min((window+dt).Seconds()/2/s.RTT.Seconds(), mostAhead*min(1, s.RTT.Seconds()/leastWindow.Seconds()))
+	return rate * math.Pow(growth, ahead)
+}
+
+// mostAhead bounds how far a rate is foretold, in round trips.
+const mostAhead = 0.75
 
 // change is by how much the RTT changes mostly. It is the median, because a queue changes the RTT
 // much only now and then.

@@ -6,14 +6,16 @@ import (
 )
 
 const (
-	startGain   = 2.3 // of the delivered rate, at the start: a round trip later it has doubled
-	lowGain     = 1.7 // the same for a session of low priority, which must not push others aside
-	firstWindow = 10  // segments that a stream sends before the first acknowledgement (RFC 6928)
-	stillGrows  = 1.2 // of the rate a round trip ago: below it, loss at the start ends the start
-	startWindow = 2   // times what fills the path is in flight at most, once there may be a queue
-	firstGain   = 1.6 // times these, by the first acknowledgements: streams have doubled by then
-	drainGain   = 0.2 // of the delivered rate, while the queue of the start flows off
-	goesOn      = 1.4 // of the delivered rate at the end of the start: it was not the end
+	startGain   = 2.3  // of the delivered rate, at the start: a round trip later it has doubled
+	doubleGain  = 2.05 // the same on far paths, of the rate that is foretold until the next decision
+	lowGain     = 1.7  // the same for a session of low priority, which must not push others aside
+	firstWindow = 10   // segments that a stream sends before the first acknowledgement (RFC 6928)
+	stillGrows  = 1.2  // of the rate a round trip ago: below it, loss at the start ends the start
+	startWindow = 2    // times what fills the path is in flight at most, once there may be a queue
+	farWindow   = 1.7  // the same on far paths, where decisions come more often
+	firstGain   = 1.6  // times startGain, by the first acknowledgements: streams have doubled by then
+	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
+	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
 
 	// fewPackets is the least number of packets that shows a rate in the start and right after it.
 	fewPackets = 4
@@ -29,6 +31,7 @@ type opening struct {
 	top   time.Duration // largest queue that it made
 	most  float64       // largest rate so far, without the bound of startWindow, bytes/s
 
+	silent bool    // for a moment, nothing was delivered while its queue flowed off
 	intact Sample  // the last one before something was lost, but for the first flight
 	before float64 // delivered rate then, bytes/s
 }
@@ -108,18 +111,25 @@ func (c *Controller) start(s Sample) {
 	if c.rate == 0 { // what the kernel sends at once, however little it says
 		c.rate = gain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
 	}
+	line := max(c.line, m.newest(s))
 	if m.earlier(s) == 0 && c.priority != Low { // otherwise the streams, which double by themselves, would wait
 		gain *= firstGain
 	}
-	line := max(c.line, m.newest(s))
-	c.opening.most = max(c.opening.most, c.rate, gain*line)
+	rate := gain * line
+	if c.far() {
+		rate = doubleGain * max(line, m.next(s, s.At-c.prior.At))
+	}
+	c.opening.most = max(c.opening.most, c.rate, rate)
 	c.rate = c.opening.most
-	window := math.Inf(1) // in flight at most, times what fills the path
-	if s.Began > 0 {      // nothing but the rate bounds what paced streams have in flight
+	window := math.Inf(1)           // in flight at most, times what fills the path
+	if s.Began > 0 || c.since > 0 { // nothing but the rate bounds streams that are paced, or have large windows from before
 		window = gain
 	}
 	if m.queue > full/4 { // the line may be full, and the streams go on doubling until that is sure
 		window = startWindow
+		if c.far() {
+			window = farWindow
+		}
 	}
 	room := window*line*m.base.Seconds() - float64(s.InFlight)
 	c.rate = min(c.rate, max(c.line, line+room/(s.At-c.prior.At).Seconds()))
@@ -160,8 +170,14 @@ func (c *Controller) drain(s Sample) {
 	c.opening.top = max(c.opening.top, c.model.queue)
 	excess := c.excess(s)
 	many := s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS)
-	if age >= leastWindow && many && excess > 0 { // while there is a queue, this is what the line carries
+	c.opening.silent = age > 0 && (c.opening.silent || s.Delivered == c.prior.Delivered)
+	late := c.far() && c.opening.silent                    // less of what the peer got is known
+	if age >= leastWindow && many && excess > 0 && !late { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
+	}
+	if c.far() { // the start may have seen gaps between flights
+		c.line = max(c.line, c.model.surely(s))
+		excess = c.excess(s)
 	}
 	c.rate = afterDrain * c.line
 	if excess > 0 {

@@ -21,7 +21,7 @@ func TestWindowStartsLow(t *testing.T) {
 	w.seen[1] = seen{Info: p.info}
 	at := w.began
 	step := func() int {
-		at = at.Add(paceEvery)
+		at = at.Add(congestion.Every)
 		return w.step(at, congestion.Low, false)
 	}
 	require.Equal(t, lowStreams, step())

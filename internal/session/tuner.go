@@ -47,7 +47,7 @@ const (
 func (t *tuner) run(ctx context.Context) {
 	tick := time.NewTicker(nearEvery)
 	defer tick.Stop()
-	pacing := time.NewTicker(paceEvery)
+	pacing := time.NewTicker(t.window.every)
 	defer pacing.Stop()
 	if t.free = t.window.free; t.free > 0 {
 		t.activate()
@@ -64,6 +64,7 @@ func (t *tuner) run(ctx context.Context) {
 				t.free = free
 				t.activate()
 			}
+			pacing.Reset(t.window.every)
 		case now := <-tick.C:
 			infos := t.set.infos()
 			o := t.observe(now, t.sender.Stats().Written, infos)

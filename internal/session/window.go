@@ -10,9 +10,6 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// paceEvery is the time between two decisions about the rate of a session.
-const paceEvery = 25 * time.Millisecond
-
 // lowStreams is how many streams a session of low priority uses until something is known of the
 // path: the first windows of all of them are more than the queue of a busy line has room for.
 const lowStreams = 4
@@ -28,6 +25,7 @@ type window struct {
 	cruised float64       // rate before others came, bytes/s
 	queued  time.Time     // when there was a queue last, or the controller tried to make one
 	least   time.Duration // RTT
+	every   time.Duration // between two decisions now
 	behind  bool          // streams do not send what they may
 	need    int           // gentle streams that would in spite of loss, 0 is unknown
 	quick   bool          // the streams shall be quick
@@ -47,7 +45,7 @@ type seen struct {
 
 func newWindow(set *StreamSet) *window {
 	return &window{
-		control: congestion.New(), set: set, began: time.Now(),
+		control: congestion.New(), set: set, began: time.Now(), every: congestion.Every,
 		seen: make(map[uint64]seen), held: make(map[uint64]bool),
 	}
 }
@@ -82,6 +80,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		return w.release(streams)
 	}
 	decided := w.control.Update(s)
+	w.every = decided.Every
 	if w.least == 0 || s.RTT < w.least {
 		w.least = s.RTT
 	}

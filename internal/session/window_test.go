@@ -118,7 +118,7 @@ func TestWindowBegins(t *testing.T) {
 		w.sum.RTT = c.rtt
 		at := w.began
 		step := func() {
-			at = at.Add(paceEvery)
+			at = at.Add(congestion.Every)
 			require.Zero(t, w.step(at, congestion.Normal, false))
 		}
 		step()
@@ -149,7 +149,7 @@ func TestWindowQueued(t *testing.T) {
 	w := newWindow(set)
 	now := w.began
 	step := func(rtt time.Duration) time.Time {
-		now = now.Add(paceEvery)
+		now = now.Add(congestion.Every)
 		p.info.Delivered += 100
 		p.info.RTT = rtt
 		w.step(now, congestion.Normal, false)
@@ -157,13 +157,13 @@ func TestWindowQueued(t *testing.T) {
 	}
 	require.Zero(t, step(rtt), "nothing is known")
 	for range 3 {
-		require.Equal(t, now.Add(paceEvery), step(rtt), "it starts")
+		require.Equal(t, now.Add(congestion.Every), step(rtt), "it starts")
 	}
 	start := now
 	for range 40 {
 		step(rtt * 6 / 5)
 	}
 	require.Less(t, w.queued.Sub(start), time.Second, "the start is over, and the queue short")
-	require.Equal(t, now.Add(paceEvery), step(rtt*3/2))
+	require.Equal(t, now.Add(congestion.Every), step(rtt*3/2))
 	require.Equal(t, now, step(rtt))
 }

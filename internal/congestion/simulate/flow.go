@@ -1,6 +1,7 @@
 package simulate
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -41,9 +42,6 @@ type Flow struct {
 type Controller interface {
 	Update(congestion.Sample) congestion.Decision
 }
-
-// every is the time between two decisions of a session.
-const every = 0.025
 
 // waiting is what each stream of an endless source has written and not sent, packets.
 const waiting = 32
@@ -130,7 +128,7 @@ func (f *flow) active(now float64) bool {
 func (f *flow) step(now, dt, mss float64) bool {
 	if on := f.active(now); on != f.begun {
 		f.begun = on
-		f.next = now + every
+		f.next = now + congestion.Every.Seconds()
 		for _, s := range f.streams {
 			s.paused = !on
 		}
@@ -144,8 +142,8 @@ func (f *flow) step(now, dt, mss float64) bool {
 	}
 	decides := f.control != nil && now >= f.next
 	if decides {
-		f.next = max(f.next+every, now)
 		f.decide(now, mss)
+		f.next = max(f.next+cmp.Or(f.decision.Every, congestion.Every).Seconds(), now)
 	}
 	if f.Rate > 0 {
 		f.source = min(f.source+f.Rate/8/mss*dt, max(2, f.Rate/8/mss*0.05))
