@@ -195,13 +195,14 @@ type DataStream struct {
 	once    sync.Once          // for Close
 	cancel  context.CancelFunc
 
-	gauge sync.Mutex    // guards what follows
-	paced float64       // bytes/s, 0 is no bound yet
-	began time.Time     // start of the running write, zero if there is none
-	spent time.Duration // in writes that returned
-	wrote int64         // by them, bytes
-	held  time.Duration // by the rate limit
-	waits time.Time     // since when the rate limit holds the stream back, zero if it does not
+	gauge  sync.Mutex    // guards what follows
+	paced  float64       // bytes/s, 0 is no bound yet
+	unsent int           // what takeUnsent has set, bytes; 0 is nothing
+	began  time.Time     // start of the running write, zero if there is none
+	spent  time.Duration // in writes that returned
+	wrote  int64         // by them, bytes
+	held   time.Duration // by the rate limit
+	waits  time.Time     // since when the rate limit holds the stream back, zero if it does not
 }
 
 // writing notes the start of a write. The caller calls done with the number of bytes written.

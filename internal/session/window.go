@@ -106,9 +106,24 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		return w.free // nothing is known yet, and each has its first bound, or few may send
 	}
 	turns := decided.Free
+	left := 0 // streams with something to send
+	for _, i := range infos {
+		if i.NotSent > 0 {
+			left++
+		}
+	}
+	unsent := mostUnsent
+	if decided.State == congestion.Startup && s.RTT >= nearRTT {
+		unsent = unsentAt(decided.Rate/float64(s.Streams), s.RTT)
+	}
 	clear(w.held)
 	for _, d := range streams {
+		d.takeUnsent(unsent)
 		switch busy := infos[d.ID].NotSent > 0 && !w.stuck(d, s); {
+		case decided.Free == 0 && ending && left > 0: // those that are done leave their part to the others
+			if infos[d.ID].NotSent > 0 {
+				d.pace(decided.Rate / float64(left))
+			}
 		case decided.Free == 0:
 			d.pace(decided.Rate / float64(s.Streams))
 		case turns > 0 && busy: // once the first have nothing to send, it is the turn of the next
@@ -132,6 +147,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 func (w *window) release(streams []*DataStream) (free int) {
 	for _, d := range streams {
 		d.pace(math.Inf(1))
+		d.takeUnsent(mostUnsent)
 	}
 	return 0
 }
@@ -269,9 +285,45 @@ func (d *DataStream) pace(rate float64) {
 	d.Pace(rate)
 }
 
-// begin bounds the rate of a new stream of QUIC until the first decision.
+const (
+	// firstUnsent and mostUnsent bound what a stream may take beyond what it has sent, in bytes. What a
+	// stream has taken no other can send: at first, it takes no more than it will send soon. Then all
+	// streams of a short transfer end at about the same time.
+	firstUnsent = 32 << 10
+	mostUnsent  = 512 << 10
+	// leastAhead is the time for which a stream has something to send, at its rate, at the least.
+	leastAhead = 50 * time.Millisecond
+)
+
+// unsentAt is how much a stream may take beyond what it has sent, at a rate in bytes/s: what it sends
+// in half a round trip.
+func unsentAt(rate float64, rtt time.Duration) int {
+	if math.IsInf(rate, 1) {
+		return firstUnsent
+	}
+	unsent := firstUnsent
+	for unsent < mostUnsent && float64(unsent) < rate*max(rtt/2, leastAhead).Seconds() {
+		unsent *= 2
+	}
+	return unsent
+}
+
+// takeUnsent bounds what the stream takes beyond what it has sent, in bytes.
+func (d *DataStream) takeUnsent(bytes int) {
+	d.gauge.Lock()
+	defer d.gauge.Unlock()
+	if bytes != d.unsent {
+		d.unsent = bytes
+		d.LimitUnsent(bytes)
+	}
+}
+
+// begin bounds what a new stream takes, and the rate of one of QUIC, until the first decision.
 func (d *DataStream) begin() {
 	i, ok := d.Info()
+	if ok && i.RTT >= nearRTT {
+		d.takeUnsent(firstUnsent)
+	}
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
 	if ok && i.Protocol == transport.QUIC && i.RTT > 0 && d.paced == 0 {

@@ -69,11 +69,13 @@ type paced struct {
 	transport.Conn
 	info   transport.Info
 	bounds []float64
+	unsent []int
 }
 
 func (p *paced) Info() (transport.Info, bool) { return p.info, true }
 func (p *paced) Pace(rate float64)            { p.bounds = append(p.bounds, rate) }
 func (*paced) Prefer(bool) error              { return nil }
+func (p *paced) LimitUnsent(bytes int)        { p.unsent = append(p.unsent, bytes) }
 func (*paced) SetLowerEffort(bool) error      { return nil }
 
 // A stream of QUIC starts as slowly as one of TCP does. The kernel sees to the latter.
@@ -166,4 +168,75 @@ func TestWindowQueued(t *testing.T) {
 	require.Less(t, w.queued.Sub(start), time.Second, "the start is over, and the queue short")
 	require.Equal(t, now.Add(congestion.Every), step(rtt*3/2))
 	require.Equal(t, now, step(rtt))
+}
+
+// A stream takes what it sends in half a round trip, and little while nothing is known.
+func TestUnsent(t *testing.T) {
+	for _, c := range []struct {
+		rate float64 // bytes/s
+		rtt  time.Duration
+		want int
+	}{
+		{math.Inf(1), 100 * time.Millisecond, firstUnsent},
+		{0, 100 * time.Millisecond, firstUnsent},
+		{1e6, 100 * time.Millisecond, 64 << 10},
+		{1e6, 10 * time.Millisecond, 64 << 10},
+		{1e6, 500 * time.Millisecond, 256 << 10},
+		{60e6, 100 * time.Millisecond, mostUnsent},
+	} {
+		require.Equal(t, c.want, unsentAt(c.rate, c.rtt), "%+v", c)
+	}
+}
+
+// What a stream may take is little on a far path until something is known of it, and never on a near one.
+func TestWindowUnsent(t *testing.T) {
+	for _, c := range []struct {
+		rtt     time.Duration
+		relayed bool
+		want    []int
+	}{
+		{nearRTT / 2, false, []int{mostUnsent}},
+		{100 * time.Millisecond, false, []int{firstUnsent}},
+		{100 * time.Millisecond, true, []int{firstUnsent, mostUnsent}},
+	} {
+		p := &paced{info: flying(3, c.rtt)}
+		set := NewStreamSet(nil, nil)
+		d := set.Add(1, p, 1)
+		d.begin()
+		w := newWindow(set)
+		w.relayed = c.relayed
+		w.step(w.began.Add(congestion.Every), congestion.Normal, false)
+		require.Equal(t, c.want, p.unsent, "%+v", c)
+	}
+}
+
+// At the end of a transfer, streams that have sent all they had leave their part of the rate to the
+// others.
+func TestWindowEnding(t *testing.T) {
+	const rtt = 100 * time.Millisecond
+	set := NewStreamSet(nil, nil)
+	var conns [4]*paced
+	for i := range conns {
+		conns[i] = &paced{info: flying(3, rtt)}
+		set.Add(uint64(i), conns[i], len(conns))
+	}
+	w := newWindow(set)
+	now := w.began
+	step := func(ending bool) {
+		now = now.Add(congestion.Every)
+		for _, p := range conns {
+			p.info.Delivered += 4
+		}
+		require.Zero(t, w.step(now, congestion.Normal, ending))
+	}
+	last := func(p *paced) float64 { return p.bounds[len(p.bounds)-1] }
+	for range 8 {
+		step(false)
+	}
+	require.InEpsilon(t, last(conns[0]), last(conns[3]), 0.01)
+	before, sum := last(conns[0]), 4*last(conns[0])
+	conns[0].info.NotSent, conns[1].info.NotSent, conns[2].info.NotSent = 0, 0, 0
+	step(true)
+	require.Equal(t, before, last(conns[0]), "it has nothing to send")
+	require.InEpsilon(t, sum, last(conns[3]), 0.01, "it has all of the rate")
 }
