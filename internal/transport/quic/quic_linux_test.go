@@ -176,3 +176,25 @@ func TestNobodyListens(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.ErrorContains(t, err, "nobody listens")
 }
+
+// TestEmptyDatagram: quic-go takes a batch without datagrams for an old one.
+func TestEmptyDatagram(t *testing.T) {
+	udp, err := openUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	require.NoError(t, err)
+	defer udp.Close()
+	peer, err := net.DialUDP("udp4", nil, udp.LocalAddr().(*net.UDPAddr))
+	require.NoError(t, err)
+	defer peer.Close()
+	for _, b := range []string{"", "a", "", "", "b", ""} {
+		_, err = peer.Write([]byte(b))
+		require.NoError(t, err)
+	}
+	require.NoError(t, udp.SetReadDeadline(time.Now().Add(10*time.Second)))
+	ms := []ipv4.Message{{Buffers: [][]byte{make([]byte, 1452)}, OOB: make([]byte, controlRoom)}}
+	for _, want := range []string{"a", "b"} {
+		n, err := udp.ReadBatch(ms, 0)
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, want, string(ms[0].Buffers[0][:ms[0].N]))
+	}
+}

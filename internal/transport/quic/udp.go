@@ -37,22 +37,50 @@ func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, 
 // paths knows the open connections of a socket, each of which has a path of its own.
 type paths struct {
 	mu    sync.Mutex // guards links
-	links map[*link]bool
+	links map[*link]*path
+	peers sync.Map // netip.AddrPort → *path
+}
+
+// path is the way to the peer of a connection, as its socket sees it. It is not found any more once
+// the peer has another address.
+type path struct {
+	link *link
+	peer netip.AddrPort
+	backlog
 }
 
 func (p *paths) add(l *link) {
+	at := &path{link: l}
+	if peer, ok := l.conn.RemoteAddr().(*net.UDPAddr); ok {
+		at.peer = peerOf(peer)
+		p.peers.Store(at.peer, at)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.links == nil {
-		p.links = make(map[*link]bool)
+		p.links = make(map[*link]*path)
 	}
-	p.links[l] = true
+	p.links[l] = at
 }
 
 func (p *paths) remove(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if at := p.links[l]; at != nil {
+		p.peers.CompareAndDelete(at.peer, at)
+	}
 	delete(p.links, l)
+}
+
+// to returns the path to a peer, or nil.
+func (p *paths) to(peer net.Addr) *path {
+	a, ok := peer.(*net.UDPAddr)
+	if !ok || a == nil {
+		return nil
+	}
+	at, _ := p.peers.Load(peerOf(a))
+	found, _ := at.(*path)
+	return found
 }
 
 // lowerEffort knows the connections of a socket whose packets carry the codepoint LE. A server's

@@ -33,9 +33,11 @@ type udpSocket struct {
 	from *ipv4.PacketConn // for datagrams of either version
 
 	// What was read and not yet returned. Only quic-go's reader uses it.
-	in  []ipv4.Message
-	at  int // of in
-	off int // of in[at], bytes
+	in      []ipv4.Message
+	at      int    // of in
+	off     int    // of in[at], bytes
+	piece   int    // size of the datagrams of in[at]
+	control []byte // of in[at], without what only this socket needs
 
 	gathering gathering // the same
 	room      bool      // for what comes while the reader waits
@@ -84,55 +86,73 @@ func (s *udpSocket) await() {
 	}
 }
 
-// ReadBatch fills ms with datagrams. It waits until there is one.
+// ReadBatch fills ms with datagrams of one flow. It waits until there is one.
 func (s *udpSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {
-	for s.at == len(s.in) {
-		s.await()
-		s.in, s.at, s.off = s.in[:cap(s.in)], 0, 0
-		n, err := s.from.ReadBatch(s.in, flags)
-		s.in = s.in[:max(0, n)]
-		switch {
-		case err == nil:
-			s.refusal.received()
-			s.gathering.read(time.Now())
-		case passing(err) || errors.Is(err, unix.EMSGSIZE): // it belongs to a datagram that was sent
-			s.learn(err)
-		default:
+	for s.at == len(s.in) || s.in[s.at].N == 0 {
+		if s.at++; s.at < len(s.in) { // an empty datagram is skipped
+			continue
+		}
+		if err := s.read(flags); err != nil {
 			return 0, err
 		}
 	}
+	in := &s.in[s.at]
+	if s.off == 0 {
+		s.begin(in)
+	}
 	n := 0
-	for n < len(ms) && s.at < len(s.in) {
-		in := &s.in[s.at]
-		end := min(in.N, s.off+pieceOf(in.OOB[:in.NN], in.N))
-		if piece := in.Buffers[0][s.off:end]; len(piece) > 0 {
-			m := &ms[n]
-			m.Addr, m.Flags = in.Addr, in.Flags
-			m.N, m.NN = copy(m.Buffers[0], piece), copy(m.OOB, in.OOB[:in.NN])
-			n++
-		}
-		if s.off = end; end == in.N {
-			s.at, s.off = s.at+1, 0
-		}
+	for n < len(ms) && s.off < in.N {
+		end := min(in.N, s.off+s.piece)
+		m := &ms[n]
+		m.Addr, m.Flags = in.Addr, in.Flags
+		m.N, m.NN = copy(m.Buffers[0], in.Buffers[0][s.off:end]), copy(m.OOB, s.control)
+		n, s.off = n+1, end
+	}
+	if s.off == in.N {
+		s.at, s.off = s.at+1, 0
 	}
 	return n, nil
 }
 
-// pieceOf returns the size of the datagrams that the kernel has combined, or whole.
-func pieceOf(control []byte, whole int) int {
-	for len(control) > 0 {
-		h, body, rest, err := unix.ParseOneSocketControlMessage(control)
-		if err != nil {
-			break
-		}
-		if h.Level == unix.IPPROTO_UDP && h.Type == unix.UDP_GRO && len(body) >= 4 {
-			if n := int(binary.NativeEndian.Uint32(body)); n > 0 {
-				return n
-			}
-		}
-		control = rest
+// read asks the kernel for datagrams.
+func (s *udpSocket) read(flags int) error {
+	s.await()
+	s.in, s.at, s.off = s.in[:cap(s.in)], 0, 0
+	n, err := s.from.ReadBatch(s.in, flags)
+	s.in = s.in[:max(0, n)]
+	switch {
+	case err == nil:
+		s.refusal.received()
+		s.gathering.read(time.Now())
+	case passing(err) || errors.Is(err, unix.EMSGSIZE): // it belongs to a datagram that was sent
+		s.learn(err)
+	default:
+		return err
 	}
-	return max(1, whole)
+	return nil
+}
+
+// begin prepares to take datagrams that the kernel has combined apart. It waits until their
+// connection has room for them.
+func (s *udpSocket) begin(in *ipv4.Message) {
+	s.piece, s.control = pieceOf(in.OOB[:in.NN], in.N)
+	if at := s.paths.to(in.Addr); at != nil {
+		at.hand(in.N, at.link.handled, func() { time.Sleep(backlogPause) })
+	}
+}
+
+// pieceOf returns the size of the datagrams that the kernel has combined, or whole. The rest of the
+// control messages is what quic-go wants to see of each datagram: the size comes first (udp_recvmsg
+// in net/ipv4/udp.c).
+func pieceOf(control []byte, whole int) (size int, rest []byte) {
+	if len(control) == 0 {
+		return whole, nil
+	}
+	h, body, rest, err := unix.ParseOneSocketControlMessage(control)
+	if err != nil || h.Level != unix.IPPROTO_UDP || h.Type != unix.UDP_GRO || len(body) < 4 {
+		return whole, control
+	}
+	return max(1, int(binary.NativeEndian.Uint32(body))), rest
 }
 
 // marksPackets says that markLower works.
