@@ -135,7 +135,7 @@ func (c *Conn) WriteBuffers(header, payload []byte) (int, error) {
 // writeStep writes p, or as much of it as the rate of the stream allows now. In that case it waits
 // for the next step.
 func (c *Conn) writeStep(p []byte) (int, error) {
-	if !c.pacing.bound() {
+	if !c.pacing.begin() {
 		return c.stream.Write(p)
 	}
 	n, err := c.stream.WriteWithLimit(p, c.pacing.grant)

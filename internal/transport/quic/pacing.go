@@ -13,6 +13,7 @@ type pacing struct {
 	mu       sync.Mutex    // guards what follows
 	rate     float64       // bytes/s, 0 is no bound
 	credit   float64       // bytes that may leave
+	step     float64       // of it, what leaves before the next wait
 	at       time.Time     // of credit
 	deadline time.Time     // of writes, zero is none
 	changed  chan struct{} // closed when a wait must look again; nil while nobody waits
@@ -22,9 +23,12 @@ const (
 	// pacingStep is the time that a step takes at the rate of the stream. A step is what leaves
 	// at once.
 	pacingStep = 2 * time.Millisecond
+	// train is what quic-go hands to the kernel at once, bytes (MaxLargePacketBufferSize in quic-go).
+	// A step that is longer consists of whole trains.
+	train = 14 * mss
 	// leastPaced and mostPaced bound a step, in bytes.
 	leastPaced = 2 * mss
-	mostPaced  = 64 << 10
+	mostPaced  = 3 * train
 	// pacingBurst is how long a stream that writes nothing saves up its rate.
 	pacingBurst = 4 * time.Millisecond
 	// pacingLate is how much of the time that a timer was late a stream catches up on.
@@ -62,11 +66,19 @@ func (p *pacing) wakeLocked() {
 	}
 }
 
-// bound reports whether there is a rate.
-func (p *pacing) bound() bool {
+// begin reports whether there is a rate. It begins a step with what may leave now.
+func (p *pacing) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.rate > 0
+	if p.rate == 0 {
+		return false
+	}
+	p.fillLocked(time.Now(), pacingBurst)
+	p.step = p.credit
+	if p.step > train {
+		p.step = math.Floor(p.step/train) * train
+	}
+	return true
 }
 
 // waits reports whether a step waits now.
@@ -76,7 +88,7 @@ func (p *pacing) waits() bool {
 	return p.changed != nil
 }
 
-// grant returns how many bytes of a packet may leave now: all, or none while the next step waits. A
+// grant returns how many bytes of a packet may leave now: all, or none when the step has left. A
 // step is rounded to whole packets.
 func (p *pacing) grant(packet int) int {
 	p.mu.Lock()
@@ -84,10 +96,10 @@ func (p *pacing) grant(packet int) int {
 	if p.rate == 0 {
 		return packet
 	}
-	p.fillLocked(time.Now(), pacingBurst)
-	if p.credit < float64(packet)/2 {
+	if p.step < float64(packet)/2 {
 		return 0
 	}
+	p.step -= float64(packet)
 	p.credit -= float64(packet)
 	return packet
 }

@@ -32,6 +32,7 @@ func newPacker() *packer { return &packer{packet: 1399, gone: make(chan struct{}
 
 // write returns how much it has written when p waits for nothing any more.
 func (p *packer) write(bytes int) (sent int) {
+	p.begin()
 	for sent < bytes {
 		n := p.grant(min(p.packet, bytes-sent))
 		sent += n
@@ -45,6 +46,7 @@ func (p *packer) write(bytes int) (sent int) {
 		if p.delay != nil {
 			time.Sleep(p.delay())
 		}
+		p.begin()
 	}
 	return sent
 }
@@ -135,7 +137,7 @@ func TestPacingChange(t *testing.T) {
 		time.Sleep(time.Minute)
 		p.set(math.Inf(1))
 		require.Equal(t, 1<<20, <-done)
-		require.False(t, p.bound())
+		require.False(t, p.begin())
 		require.Equal(t, math.MaxInt, p.grant(math.MaxInt), "without a bound there are no steps")
 
 		p.set(1)
