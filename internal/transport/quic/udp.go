@@ -21,6 +21,10 @@ var _ quic.OOBCapablePacketConn = (*udpSocket)(nil)
 // WriteMsgUDP hands datagrams to the kernel. If there is no route for a moment, it drops them
 // without an error, like a router further on would: that is no reason to end a connection.
 func (s *udpSocket) WriteMsgUDP(b, oob []byte, addr *net.UDPAddr) (n, oobn int, err error) {
+	if at := s.paths.to(addr); at != nil && s.gathers() {
+		at.depart()
+		defer at.left()
+	}
 	control := oob
 	if s.lower.marks(addr) {
 		control = markLower(oob, addr)
@@ -47,6 +51,7 @@ type path struct {
 	link *link
 	peer netip.AddrPort
 	backlog
+	departures
 }
 
 func (p *paths) add(l *link) {

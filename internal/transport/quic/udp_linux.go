@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"runtime"
+	"sync/atomic"
 	"time"
 	"unsafe"
 
@@ -39,8 +40,9 @@ type udpSocket struct {
 	piece   int    // size of the datagrams of in[at]
 	control []byte // of in[at], without what only this socket needs
 
-	gathering gathering // the same
-	room      bool      // for what comes while the reader waits
+	gathering gathering   // the same
+	room      bool        // for what comes while the reader waits
+	waits     atomic.Bool // the reader waits before it reads
 
 	paths   paths
 	refusal refusal
@@ -74,17 +76,21 @@ func newUDPSocket(udp *net.UDPConn) *udpSocket {
 	return s
 }
 
-// started is the common origin of the moments at which sockets are read.
-var started = time.Now()
-
 // await waits for more datagrams where that pays.
 func (s *udpSocket) await() {
 	if len(s.in) == cap(s.in) { // more are there, but the queues of connections are short
 		runtime.Gosched()
-	} else if d := s.gathering.wait(time.Now(), started, s.paths.far); d > 0 && s.room {
+		return
+	}
+	d := s.gathering.wait(time.Now(), started, s.paths.far)
+	s.waits.Store(d > 0 && s.room)
+	if s.gathers() {
 		time.Sleep(d)
 	}
 }
+
+// gathers reports whether there is a fast flow on paths that are long enough.
+func (s *udpSocket) gathers() bool { return s.waits.Load() }
 
 // ReadBatch fills ms with datagrams of one flow. It waits until there is one.
 func (s *udpSocket) ReadBatch(ms []ipv4.Message, flags int) (int, error) {

@@ -28,6 +28,9 @@ func newUDPSocket(udp *net.UDPConn) *udpSocket {
 	return &udpSocket{UDPConn: udp}
 }
 
+// gathers reports whether the reader waits for more. Here it never does.
+func (s *udpSocket) gathers() bool { return false }
+
 // passing reports whether a datagram that could not be sent may count as lost on the way.
 func passing(err error) bool {
 	return errors.Is(err, syscall.ENETUNREACH) || errors.Is(err, syscall.EHOSTUNREACH) || errors.Is(err, syscall.EADDRNOTAVAIL) ||
