@@ -31,6 +31,7 @@ const quicSegment = 1410
 // measured rate needs at its RTT and loss. It takes an addition back that did not pay.
 type linkGrowth struct {
 	active  int
+	begins  int         // what active began with, by the RTT
 	from    observation // start of the present measurement
 	peak    float64     // goodput, bytes/s
 	before  int         // active before the last change that is not judged yet, 0 if it is
@@ -49,6 +50,24 @@ const (
 	midLinks = 4
 )
 
+// linksAt is the number of connections to begin with at an RTT, where n are there.
+func linksAt(rtt time.Duration, n int) int {
+	if 0 < rtt && rtt < midRTT {
+		return midLinks
+	}
+	return max(InitialStreams, n)
+}
+
+// roomFor is how much more than what is in flight the windows of connections should hold, so that the
+// path window can look for more.
+const roomFor = 1.3
+
+// cramped tells whether the windows of the connections are the limit. NewReno adds a packet in a round
+// trip once slow start has ended, which a pause of a host can do early.
+func cramped(o *observation, goodput float64) bool {
+	return o.cwnd > 0 && float64(o.cwnd) < roomFor*goodput*o.minRTT.Seconds() && !queues(o.rtt, o.minRTT)
+}
+
 // settleFor is the number of measurements that new connections have for their slow start.
 const settleFor = 2
 
@@ -66,14 +85,8 @@ func (g *linkGrowth) next(o observation, limit int) int {
 	if o.streams == 0 {
 		return g.active
 	}
-	if g.active == 0 {
-		g.active = min(max(InitialStreams, o.streams), limit)
-		switch {
-		case o.minRTT > 0 && o.minRTT < nearRTT:
-			g.active = min(fewStreams, limit)
-		case o.minRTT > 0 && o.minRTT < midRTT:
-			g.active = min(midLinks, limit)
-		}
+	if n := min(linksAt(o.minRTT, o.streams), limit); g.active == g.begins && (g.active == 0 || n < g.active) {
+		g.active, g.begins = n, n // the first packets may have been late
 	}
 	if o.queued.After(g.queued) {
 		g.queued = o.queued
@@ -105,6 +118,10 @@ func (g *linkGrowth) next(o observation, limit int) int {
 			g.active, g.stopped = max(g.before, linksFor(goodput, o.minRTT)), true
 		}
 		g.before = 0
+		return g.active
+	}
+	if n := min(2*g.active, InitialStreams, limit); n > g.active && cramped(&o, goodput) {
+		g.active = n // they are connected, and whether they help shows only when the path window has grown
 		return g.active
 	}
 	if g.stopped {

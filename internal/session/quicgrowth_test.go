@@ -120,3 +120,47 @@ func TestLinkGrowthQueue(t *testing.T) {
 		require.Equal(t, c.more, active > InitialStreams, "%s: %d", name, active)
 	}
 }
+
+// The first packets of a session may be late, which makes a path look long.
+func TestLinkGrowthLate(t *testing.T) {
+	var g linkGrowth
+	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: 25 * time.Millisecond, quic: true}
+	require.Equal(t, InitialStreams, g.next(o, MaxStreams))
+	o.minRTT = 10 * time.Millisecond
+	require.Equal(t, midLinks, g.next(o, MaxStreams))
+	o.minRTT = 5 * time.Millisecond
+	require.Equal(t, midLinks, g.next(o, MaxStreams))
+}
+
+// More connections help where their windows hold little more than what is in flight, and there is no
+// queue.
+func TestLinkGrowthCramped(t *testing.T) {
+	const rtt = 19 * time.Millisecond
+	for name, c := range map[string]struct {
+		cwnd  int // of a connection, bytes
+		line  float64
+		queue bool
+		want  int
+	}{
+		"windows that hold little":      {300e3, 125e6, false, 16},
+		"roomy ones":                    {2e6, 125e6, false, midLinks},
+		"little, and a slow line":       {300e3, 10e6, false, midLinks},
+		"little, and a queue":           {300e3, 125e6, true, midLinks},
+		"no more than the hosts can do": {300e3, 2 * 300e3 / rtt.Seconds(), false, 4},
+	} {
+		var g linkGrowth
+		o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: rtt, rtt: rtt, quic: true}
+		if c.queue {
+			o.rtt = 2 * rtt
+		}
+		active := midLinks
+		for range 100 {
+			o.at = o.at.Add(TuneEvery)
+			o.cwnd = active * c.cwnd
+			rate := min(c.line, float64(o.cwnd)/rtt.Seconds())
+			o.written += int64(rate * TuneEvery.Seconds())
+			active = g.next(o, MaxStreams)
+		}
+		require.Equal(t, c.want, active, name)
+	}
+}

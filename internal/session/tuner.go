@@ -143,7 +143,7 @@ type observation struct {
 	written int64 // payload acknowledged by the receiver so far, bytes
 	streams int
 	minRTT  time.Duration
-	rtt     time.Duration // smoothed, mean of the streams
+	rtt     time.Duration // smoothed, mean of the streams in use
 	capped  float64       // share of the busy time in which a window was the limit, 0 to 1
 	retrans uint64        // segments sent again so far
 	sent    uint64        // segments sent so far
@@ -152,6 +152,7 @@ type observation struct {
 	behind  bool      // the streams do not send at the rate that the path may carry
 	need    int       // streams that would, in spite of loss; 0 is unknown
 	relayed bool      // the streams end at a relay
+	cwnd    int       // congestion windows of the streams in use together, bytes
 	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 	peer    int       // largest receive window of a stream, bytes
 }
@@ -166,12 +167,19 @@ func (t *tuner) observe(now time.Time, written int64, infos map[uint64]transport
 
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observation{at: now, written: written, streams: len(infos)}
-	var busy, limited time.Duration
+	var busy, limited, rtts, idle time.Duration
+	used := 0
 	for _, i := range infos {
 		if m := i.MinRTT; m > 0 && (o.minRTT == 0 || m < o.minRTT) {
 			o.minRTT = m
 		}
-		o.rtt += i.RTT / time.Duration(len(infos))
+		if i.InFlight > 0 {
+			used++
+			rtts += i.RTT
+			o.cwnd += i.Cwnd
+		} else {
+			idle += i.RTT
+		}
 		o.quic = o.quic || i.Protocol == transport.QUIC
 		busy += i.BusyTime
 		limited += i.RwndLimited + i.SndbufLimited
@@ -179,6 +187,12 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 		o.sent += i.DataSegs
 		o.window = max(o.window, int(float64(i.SndBuf)*bufferPayload))
 		o.peer = max(o.peer, i.SndWnd)
+	}
+	switch {
+	case used > 0: // what the others measured is old
+		o.rtt = rtts / time.Duration(used)
+	case len(infos) > 0:
+		o.rtt = idle / time.Duration(len(infos))
 	}
 	if busy > 0 {
 		o.capped = limited.Seconds() / busy.Seconds()
