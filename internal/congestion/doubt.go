@@ -21,10 +21,12 @@ const (
 	// startTrips is how many round trips after the start the RTT may still grow because of that.
 	startTrips = 12
 
+	// lostShare is the part of the most that a session had, with less of which it asks for a check.
 	// checkShare is the part of the line that is sent in a check. It is less than in a doubt: what others
 	// have in flight bounds how much the RTT falls. checkFor is how long a check goes on once a queue of
 	// our own is gone, and mostChecks how many there are.
 	checkShare = 0.5
+	lostShare  = 0.5
 	checkFor   = 50 * time.Millisecond
 	mostChecks = 3
 )
@@ -141,7 +143,8 @@ func (c *Controller) hidden(s Sample) bool {
 // unsure tells whether it is time for a check, and begins it.
 func (c *Controller) unsure(s Sample) bool {
 	k := &c.doubts.check
-	if !k.wanted || c.priority == Low || k.number >= mostChecks || c.siblings.crowd(s.At) || !c.dense(s) {
+	lost := c.line < lostShare*c.doubts.best && c.model.standing > leastAim
+	if !k.wanted && !lost || c.priority == Low || k.number >= mostChecks || c.siblings.crowd(s.At) || !c.dense(s) {
 		return false
 	}
 	*k = check{number: k.number + 1, on: true, base: c.model.base, queue: c.model.usual}

@@ -231,6 +231,7 @@ func (c *Controller) compete(s Sample) {
 		c.rate = c.joins(s, lag)
 	case c.others.test > 0:
 	case c.tests(s):
+		c.others.quick = min(c.others.quick, s.At) // BBR starts anew after it
 		c.others.test, c.others.deep, c.from = s.At, m.queue, m.mean(s.At, m.steadyWindow())
 		c.line = m.steady
 		c.rate = leastShare * c.line
