@@ -94,8 +94,8 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 			c.rate = c.loss.look.before
 		}
 		c.loss.look = look{}
-		c.full, c.loss.fresh = 0, Sample{} // streams may send all at once what they could not, and lose some of it
-		if c.state == Cruise {             // a queue that grows meanwhile would not be seen
+		c.full, c.loss.fresh = 0, Sample{}          // streams may send all at once what they could not, and lose some of it
+		if c.state == Cruise && c.priority != Low { // a queue that grows meanwhile would not be seen
 			c.rate = min(c.rate, afterDrain*c.line)
 		}
 		return true
