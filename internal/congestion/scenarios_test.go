@@ -332,7 +332,7 @@ func scenarios() []scenario {
 	for i, l := range lines[:4] {
 		for _, where := range []simulate.Side{simulate.Process, simulate.Host, simulate.Peer} {
 			pauses := session
-			pauses.Late, pauses.Pauses = 10*ms, busy(where, 25*time.Second, rand.New(rand.NewPCG(uint64(i), uint64(where)))) //nolint:gosec // it is no secret
+			pauses.Late, pauses.Pauses = 10*ms, busy(where, 25*time.Second, rand.New(rand.NewPCG(uint64(i), uint64(where))))
 			delays := max(12, 0.4*l.rtt.Seconds()*1e3)
 			add(fmt.Sprintf("busy-%v-%.0fM-%dms", where, l.rate, l.rtt.Milliseconds()), line(l.rate, l.rtt, 1), flows(pauses), 25, 3,
 				unshared(), share(0.75), delay(0.99, delays))
