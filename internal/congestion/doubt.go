@@ -162,8 +162,9 @@ func (c *Controller) check(s Sample, age, lag time.Duration) {
 		return
 	}
 	k.on = false
-	rtt := m.base + m.standing
-	if k.queue > leastAim/2 && rtt > k.base+max(k.queue/2, leastAim/2) || rtt < k.base-leastAim {
+	rtt, jitter := m.base+m.standing, m.jitter()
+	stays := k.queue > leastAim/2 && rtt > k.base+max(k.queue/2, leastAim/2, jitter)
+	if stays || rtt < k.base-max(leastAim, jitter) {
 		c.blame(s)
 		return
 	}

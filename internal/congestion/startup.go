@@ -204,8 +204,9 @@ func (c *Controller) drain(s Sample) {
 	}
 }
 
-// stays tells whether a queue is still there once the excess of the start has arrived. Then others may
-// have filled it before.
+// stays tells whether most of the queue is still there once the excess of the start has arrived. Then
+// others may have filled it before. With less of it, jitter would look so, too.
 func (c *Controller) stays(s Sample) bool {
-	return c.dense(s) && c.priority != Low && c.model.queue > 2*c.least(s)
+	m := &c.model
+	return c.dense(s) && c.priority != Low && m.queue > max(2*c.least(s), c.opening.top/2)
 }
