@@ -90,7 +90,7 @@ func (c *Controller) doubt(s Sample) {
 		c.line = c.doubts.part // a queue of our own could not flow off: the line has become slower
 		c.enter(Doubt, s.At)
 		c.doubts.slower = true
-	case c.doubts.empty > 0 && m.queue > c.aim(s) && s.At-c.doubts.empty > lag:
+	case c.doubts.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.doubts.empty > lag:
 		c.blame(s)
 		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
@@ -162,7 +162,7 @@ func (c *Controller) check(s Sample, age, lag time.Duration) {
 		return
 	}
 	k.on = false
-	rtt, jitter := m.base+m.standing, m.jitter()
+	rtt, jitter := m.base+m.standing, m.jitter()/2
 	stays := k.queue > leastAim/2 && rtt > k.base+max(k.queue/2, leastAim/2, jitter)
 	if stays || rtt < k.base-max(leastAim, jitter) {
 		c.blame(s)
