@@ -189,7 +189,8 @@ func (c *Controller) near() bool { return c.model.base > 0 && c.model.base < nea
 
 func (c *Controller) enter(state State, now time.Duration) {
 	c.state, c.since, c.calm, c.growth = state, now, now, leastGrowth
-	c.doubts.empty, c.doubts.slower, c.loss.look, c.loss.fresh = 0, false, look{}, Sample{}
+	c.doubts.empty, c.doubts.slower, c.doubts.check.on = 0, false, false
+	c.loss.look, c.loss.fresh = look{}, Sample{}
 	c.from = c.last
 }
 

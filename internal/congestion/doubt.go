@@ -25,8 +25,8 @@ const (
 	// checkShare is the part of the line that is sent in a check. It is less than in a doubt: what others
 	// have in flight bounds how much the RTT falls. checkFor is how long a check goes on once a queue of
 	// our own is gone, and mostChecks how many there are.
-	checkShare = 0.5
 	lostShare  = 0.5
+	checkShare = 0.5
 	checkFor   = 50 * time.Millisecond
 	mostChecks = 3
 )
@@ -147,8 +147,8 @@ func (c *Controller) unsure(s Sample) bool {
 	if !k.wanted && !lost || c.priority == Low || k.number >= mostChecks || c.siblings.crowd(s.At) || !c.dense(s) {
 		return false
 	}
-	*k = check{number: k.number + 1, on: true, base: c.model.base, queue: c.model.usual}
 	c.enter(Doubt, s.At)
+	*k = check{number: k.number + 1, on: true, base: c.model.base, queue: c.model.usual}
 	c.doubt(s)
 	return true
 }
@@ -161,7 +161,6 @@ func (c *Controller) check(s Sample, age, lag time.Duration) {
 	if age < 2*lag+seconds(k.queue.Seconds()/(1-checkShare))+checkFor {
 		return
 	}
-	k.on = false
 	rtt, jitter := m.base+m.standing, m.jitter()/2
 	stays := k.queue > leastAim/2 && rtt > k.base+max(k.queue/2, leastAim/2, jitter)
 	if stays || rtt < k.base-max(leastAim, jitter) {

@@ -84,3 +84,19 @@ func TestSlowerOnce(t *testing.T) {
 	}
 	require.Equal(t, Compete, x.state)
 }
+
+// TestCheckEnds: an outage ends a check. The next doubt is not that check.
+func TestCheckEnds(t *testing.T) {
+	const base = 20 * time.Millisecond
+	x := New()
+	x.model.base, x.line, x.rate = base, 1e8, 1e8
+	x.doubts.check.wanted = true
+	s := Sample{At: time.Second, MSS: 1448, Streams: 4, Least: base, RTT: base}
+	x.last = s
+	require.True(t, x.unsure(s))
+	require.InDelta(t, checkShare*x.line, x.rate, 1)
+	x.resume(s)
+	x.enter(Doubt, s.At)
+	x.doubt(s)
+	require.Greater(t, x.rate, checkShare*x.line)
+}

@@ -373,8 +373,8 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 	return o.most
 }
 
-// takes is the bound of the free streams of a session of high priority: they go on until a loss shows
-// them their part.
+// takes is the bound of the free streams of a session of high priority: they go on until a loss or a
+// test shows them their part.
 func (c *Controller) takes(s Sample, lag time.Duration) float64 {
 	m, o := &c.model, &c.others
 	switch dt := (s.At - c.prior.At).Seconds(); {

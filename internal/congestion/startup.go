@@ -82,10 +82,10 @@ func (c *Controller) start(s Sample) {
 	}
 	if m.queue > full || c.priority == Low && m.queue > max(2*c.aim(s), c.shortQueue()) || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
-		full := m.queue > full/4
+		queued := m.queue > full/4
 		c.enter(Drain, s.At)
 		c.opening.sent = s.Delivered + s.InFlight
-		if !full && m.lost > mostRandom { // a policer: it let more through at first
+		if !queued && m.lost > mostRandom { // a policer: it let more through at first
 			c.line, m.rates = m.delivered, nil
 			c.police(s, c.line)
 		}
@@ -94,7 +94,7 @@ func (c *Controller) start(s Sample) {
 	}
 	if c.line == 0 { // few packets show no rate
 		if c.priority == Low && s.Began == 0 { // its streams must not double by themselves into a full queue
-			c.rate = lowGain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
+			c.rate = c.firstRate(s, lowGain)
 		}
 		return
 	}
@@ -109,7 +109,7 @@ func (c *Controller) start(s Sample) {
 		}
 	}
 	if c.rate == 0 { // what the kernel sends at once, however little it says
-		c.rate = gain * firstWindow * float64(s.Streams*s.MSS) / max(m.base, time.Millisecond).Seconds()
+		c.rate = c.firstRate(s, gain)
 	}
 	line := max(c.line, m.newest(s))
 	if m.earlier(s) == 0 && c.priority != Low { // otherwise the streams, which double by themselves, would wait
@@ -136,6 +136,11 @@ func (c *Controller) start(s Sample) {
 	if !early && m.lost > mostRandom && s.Lost-m.before(s.At-m.rateWindow(s)).Lost >= int64(tellingLosses*s.MSS) { // it may be more than passes
 		c.rate = min(c.rate, c.line)
 	}
+}
+
+// firstRate is so many times the rate, in bytes/s, at which streams send their first windows.
+func (c *Controller) firstRate(s Sample, gain float64) float64 {
+	return gain * firstWindow * float64(s.Streams*s.MSS) / max(c.model.base, time.Millisecond).Seconds()
 }
 
 // robs tells whether a session of low priority takes the line from others: it goes on to lose something
