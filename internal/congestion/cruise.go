@@ -91,6 +91,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		most = max(most, seconds(c.ahead(trip)*m.base.Seconds()))
 	}
 	if c.over(s, c.carried()) > most {
+		if m.most() > 0 && c.priority != Low { // a burst has shown more, or others take their part
+			c.line = min(c.line, (1+leastGrowth)*max(m.most(), m.delivered))
+		}
 		c.rate, c.loss.over = min(c.rate, c.carried()), 1
 		return
 	}
