@@ -85,8 +85,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if c.priority == Low && m.queue > aim { // it makes a queue itself, which may be short between two samples
 		c.calm, c.growth = s.At, leastGrowth
 	}
-	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way.
-	most := max(aim, m.usual*5/4, c.packets(4, s.MSS))
+	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way, and
+	// the peer acknowledges each second packet of a stream.
+	most := max(aim, m.usual*5/4, c.packets(max(4, s.Streams), s.MSS))
 	if c.priority != Low {
 		most = max(most, seconds(c.ahead(trip)*m.base.Seconds()))
 	}

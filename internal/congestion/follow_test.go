@@ -20,12 +20,14 @@ func TestFollows(t *testing.T) {
 		line   float64 // bytes/s
 		base   time.Duration
 		proved bool
+		held   int64 // bytes in flight that the peer has and does not acknowledge yet
 		within time.Duration
 	}{
-		{"a near line, after the start", 1e9 / 8, 10 * time.Millisecond, false, 2 * time.Second},
-		{"a far line, after the start", 1e9 / 8, 50 * time.Millisecond, false, 2 * time.Second},
-		{"a fast line, after the start", 10e9 / 8, 50 * time.Millisecond, false, 2 * time.Second},
-		{"a far line, after a queue", 1e9 / 8, 50 * time.Millisecond, true, 2 * time.Second},
+		{"a near line, after the start", 1e9 / 8, 10 * time.Millisecond, false, 0, 2 * time.Second},
+		{"a far line, after the start", 1e9 / 8, 50 * time.Millisecond, false, 0, 2 * time.Second},
+		{"a fast line, after the start", 10e9 / 8, 50 * time.Millisecond, false, 0, 2 * time.Second},
+		{"a far line, after a queue", 1e9 / 8, 50 * time.Millisecond, true, 0, 2 * time.Second},
+		{"each second packet is acknowledged", 1e8 / 8, 20 * time.Millisecond, true, streams * mss / 2, 4 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			x := New()
@@ -39,7 +41,7 @@ func TestFollows(t *testing.T) {
 				arrives := min(sent[max(0, len(sent)-1-trip)], c.line)
 				s.Delivered += int64(arrives * tick.Seconds())
 				s.RTT = c.base
-				s.InFlight = int64(sent[len(sent)-1] * c.base.Seconds())
+				s.InFlight = int64(sent[len(sent)-1]*c.base.Seconds()) + c.held
 				sent = append(sent, min(x.Update(s).Rate, c.line))
 			}
 			require.Less(t, s.At, c.within)
