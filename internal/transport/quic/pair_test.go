@@ -21,11 +21,15 @@ func pair(tb testing.TB) (client, server *Conn) {
 	tb.Helper()
 	l, err := Listen("127.0.0.1:0", ListenConfig{Auth: newAuth(tb)})
 	require.NoError(tb, err)
-	tb.Cleanup(func() {
-		ctx, cancel := context.WithCancel(context.Background())
-		cancel()
-		l.Shutdown(ctx)
-	})
+	tb.Cleanup(func() { vanish(l) })
+	client, server = streamTo(tb, l)
+	server.Admit()
+	return client, server
+}
+
+// streamTo returns the ends of a stream on a connection of its own to a server.
+func streamTo(tb testing.TB, l *Listener) (client, server *Conn) {
+	tb.Helper()
 	done := make(chan error, 1)
 	go func() {
 		var err error
@@ -34,9 +38,15 @@ func pair(tb testing.TB) (client, server *Conn) {
 		}
 		done <- err
 	}()
-	client, err = Dial(context.Background(), l.Addr().String(), Config{Auth: newAuth(tb)}, transporttest.AnyKey)
+	client, err := Dial(context.Background(), l.Addr().String(), Config{Auth: newAuth(tb)}, transporttest.AnyKey)
 	require.NoError(tb, err)
 	require.NoError(tb, <-done)
-	server.Admit()
 	return client, server
+}
+
+// vanish ends a server that says nothing to anybody.
+func vanish(l *Listener) {
+	gone, cancel := context.WithCancel(context.Background())
+	cancel()
+	l.Shutdown(gone)
 }

@@ -1,12 +1,10 @@
 package quic
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
-	"sync"
 	"testing"
 	"time"
 
@@ -73,22 +71,12 @@ func TestReset(t *testing.T) {
 	cfg := ListenConfig{Auth: newAuth(t)}
 	l, err := Listen("127.0.0.1:0", cfg)
 	require.NoError(t, err)
-	var accepted sync.WaitGroup
-	accepted.Go(func() {
-		if c, err := l.Accept(); err == nil {
-			_ = c.Handshake(context.Background())
-		}
-	})
-	c, err := Dial(t.Context(), l.Addr().String(), Config{Auth: newAuth(t)}, transporttest.AnyKey)
-	require.NoError(t, err)
+	c, _ := streamTo(t, l)
 	defer c.Close()
-	accepted.Wait()
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	l.Shutdown(gone) // says nothing to anybody
+	vanish(l)
 	again, err := Listen(l.Addr().String(), cfg)
 	require.NoError(t, err)
-	defer again.Shutdown(gone)
+	defer vanish(again)
 	_, err = c.Write(make([]byte, 100))
 	require.NoError(t, err)
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(15*time.Second)))
@@ -101,9 +89,7 @@ func TestReset(t *testing.T) {
 func TestUnusedLink(t *testing.T) {
 	l, err := Listen("127.0.0.1:0", ListenConfig{Auth: newAuth(t)})
 	require.NoError(t, err)
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	defer l.Shutdown(gone)
+	defer vanish(l)
 	conf, err := newAuth(t).Client(l.Addr().String(), transporttest.AnyKey)
 	require.NoError(t, err)
 	var g Group
@@ -157,19 +143,9 @@ func TestNobodyListens(t *testing.T) {
 	}
 	l, err := Listen("127.0.0.1:0", ListenConfig{Auth: newAuth(t)})
 	require.NoError(t, err)
-	var accepted sync.WaitGroup
-	accepted.Go(func() {
-		if c, err := l.Accept(); err == nil {
-			_ = c.Handshake(context.Background())
-		}
-	})
-	c, err := Dial(t.Context(), l.Addr().String(), Config{Auth: newAuth(t)}, transporttest.AnyKey)
-	require.NoError(t, err)
+	c, _ := streamTo(t, l)
 	defer c.Close()
-	accepted.Wait()
-	gone, cancel := context.WithCancel(context.Background())
-	cancel()
-	l.Shutdown(gone) // says nothing to anybody
+	vanish(l)
 	_, err = c.Write(make([]byte, 100))
 	require.NoError(t, err)
 	_, err = c.Read(make([]byte, 1))
