@@ -40,6 +40,7 @@ type udpSocket struct {
 	piece   int    // size of the datagrams of in[at]
 	control []byte // of in[at], without what only this socket needs
 
+	patience  patience    // the same
 	gathering gathering   // the same
 	room      bool        // for what comes while the reader waits
 	waits     atomic.Bool // the reader waits before it reads
@@ -143,7 +144,8 @@ func (s *udpSocket) read(flags int) error {
 func (s *udpSocket) begin(in *ipv4.Message) {
 	s.piece, s.control = pieceOf(in.OOB[:in.NN], in.N)
 	if at := s.paths.to(in.Addr); at != nil {
-		at.hand(in.N, at.link.handled, func() { time.Sleep(backlogPause) })
+		s.patience.begin()
+		at.hand(in.N, at.link.handled, s.patience.wait)
 	}
 }
 
