@@ -94,7 +94,6 @@ var errOld = errors.New("the old file cannot be read")
 
 // run receives blocks until the stream ends or fails.
 func (in *inbox) run(clock *Clock) error {
-	in.buf = make([]byte, 1<<maxBlockLog)
 	in.lap = clock.start(Receive)
 	defer in.lap.stop()
 	var head [wire.BlockHeaderLen]byte
@@ -107,6 +106,9 @@ func (in *inbox) run(clock *Clock) error {
 		h, err := wire.ParseBlockHeader(head[:])
 		if err != nil || h.End {
 			return err
+		}
+		if in.buf == nil { // many a stream gets nothing
+			in.buf = make([]byte, 1<<maxBlockLog)
 		}
 		written, err := in.receive(&h)
 		if err != nil {

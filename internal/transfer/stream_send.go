@@ -32,7 +32,6 @@ type carrier struct {
 
 // run carries blocks until the session or the stream is over.
 func (c *carrier) run(clock *Clock) {
-	c.room = make([]byte, wire.BlockHeaderLen+1<<maxBlockLog)
 	c.lap = clock.start(Idle)
 	defer c.lap.stop()
 	for {
@@ -40,6 +39,9 @@ func (c *carrier) run(clock *Clock) {
 		t, ok := c.claims.claim(c.stream, c.batch, c.lap)
 		if !ok {
 			return
+		}
+		if c.room == nil { // many a stream claims nothing
+			c.room = make([]byte, wire.BlockHeaderLen+1<<maxBlockLog)
 		}
 		c.lap.enter(Read)
 		var frame []byte
