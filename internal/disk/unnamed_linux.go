@@ -5,8 +5,10 @@ import (
 	"errors"
 	"io/fs"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,7 +29,7 @@ func (t *Tree) putUnnamed(f *folder, m Meta, data []byte, opt *TargetOptions) (_
 	}
 	like, now := t.likeNew(f)
 	mode := startMode(m, like, opt.Owner)
-	fd, err := openAt(fdOf(dir), ".", unix.O_RDWR|unix.O_TMPFILE, mode)
+	fd, err := openUnnamed(fdOf(dir), mode)
 	if err != nil {
 		return nil, errNeedsName // file systems give many errors; the other way finds what is wrong
 	}
@@ -88,6 +90,27 @@ func (u *unnamedFile) name(t *Tree, f *folder, base string) error {
 	return nil
 }
 
+// openUnnamed makes a file without a name in the folder dir. Unlike openAt it takes no memory.
+func openUnnamed(dir int, mode uint32) (int, error) {
+	for {
+		fd, _, errno := unix.Syscall6(unix.SYS_OPENAT, uintptr(dir), uintptr(unsafe.Pointer(&thisFolder[0])),
+			unix.O_RDWR|unix.O_TMPFILE|unix.O_LARGEFILE|unix.O_CLOEXEC, uintptr(mode), 0, 0)
+		switch errno {
+		case 0:
+			return int(fd), nil
+		case unix.EINTR:
+		default:
+			return -1, errno
+		}
+	}
+}
+
+// thisFolder is "." as the system takes it, and noName the empty path.
+var (
+	thisFolder = [2]byte{'.'}
+	noName     [1]byte
+)
+
 // How this process may give an open file a name: by its descriptor, which takes Linux 6.10 or
 // CAP_DAC_READ_SEARCH, or by its path in /proc.
 const (
@@ -145,5 +168,15 @@ func linkAs(how int32, fd, dir int, name string) error {
 	if how == linkByPath {
 		return unix.Linkat(ownFiles(), strconv.Itoa(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
 	}
-	return unix.Linkat(fd, "", dir, name, unix.AT_EMPTY_PATH)
+	if len(name) > maxElement || strings.IndexByte(name, 0) >= 0 {
+		return unix.EINVAL
+	}
+	var ended [maxElement + 1]byte // by a zero; unix.Linkat would take memory
+	copy(ended[:], name)
+	_, _, errno := unix.Syscall6(unix.SYS_LINKAT, uintptr(fd), uintptr(unsafe.Pointer(&noName[0])),
+		uintptr(dir), uintptr(unsafe.Pointer(&ended[0])), unix.AT_EMPTY_PATH, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
