@@ -350,11 +350,13 @@ func (c *folders) top() (*folder, error) {
 func (c *folders) get(path string) (f *folder, fresh bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	element := c.byPath[path]
-	if element == nil {
-		return nil, false
+	element := c.recent.Front() // most calls follow others in the same folder
+	if element == nil || element.Value.(*folder).path != path {
+		if element = c.byPath[path]; element == nil {
+			return nil, false
+		}
+		c.recent.MoveToFront(element)
 	}
-	c.recent.MoveToFront(element)
 	f = element.Value.(*folder)
 	f.used = true
 	return f.retain(), c.freshLocked(f.checked, c.now())
