@@ -6,6 +6,7 @@ import (
 	"path"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/disk"
@@ -31,33 +32,43 @@ type where struct {
 // its snapshots. What somebody puts beside the snapshots is not the owner's.
 func (w where) owns(p string) bool { return w.own && (w.place == Snapshot || w.series == p) }
 
-// placed is what a scope remembers of a folder.
+// placed is what a scope remembers of a folder. It does not change.
 type placed struct {
 	where
-	at    time.Time
-	began int64 // Folder.began at that time
+	folder string
+	at     time.Time
+	began  int64 // Folder.began at that time
 }
 
 // placeCache remembers the places of folders.
 type placeCache struct {
-	mu    sync.Mutex // guards known; not held during system calls
-	known map[string]placed
+	last  atomic.Pointer[placed] // that was used last: most paths follow others in the same folder
+	mu    sync.Mutex             // guards known; not held during system calls
+	known map[string]*placed
 }
 
 func (c *placeCache) get(folder string, began int64) (where, bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	x, ok := c.known[folder]
-	return x.where, ok && x.began == began && time.Since(x.at) < placeFresh
+	x := c.last.Load()
+	if x == nil || x.folder != folder {
+		c.mu.Lock()
+		x = c.known[folder]
+		c.mu.Unlock()
+		if x == nil {
+			return where{}, false
+		}
+		c.last.Store(x)
+	}
+	return x.where, x.began == began && time.Since(x.at) < placeFresh
 }
 
-func (c *placeCache) put(folder string, x placed) {
+func (c *placeCache) put(x *placed) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.known == nil || len(c.known) >= maxPlaces {
-		c.known = make(map[string]placed)
+		c.known = make(map[string]*placed)
 	}
-	c.known[folder] = x
+	c.known[x.folder] = x
+	c.last.Store(x)
 }
 
 // placeOf returns where an entry lies, by the folders above it. Whether the entry itself is a
@@ -86,7 +97,7 @@ func (s *Scope) folderPlace(dir string) (where, error) {
 		w, err = s.seriesAt(dir)
 	}
 	if err == nil {
-		s.places.put(dir, placed{w, now, began})
+		s.places.put(&placed{w, dir, now, began})
 	}
 	return w, err
 }
