@@ -78,8 +78,11 @@ var outcomeWords = map[transfer.EventKind]string{
 
 // event records the outcome of an entry.
 func (a *audit) event(e transfer.Event) {
+	if a == nil {
+		return
+	}
 	outcome := outcomeWords[e.Kind]
-	if a == nil || outcome == "" {
+	if outcome == "" {
 		return
 	}
 	at := e.At
