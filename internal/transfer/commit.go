@@ -33,7 +33,7 @@ const (
 // commitEvents hears how resolved entries end. Receiver implements it.
 type commitEvents interface {
 	failEntry(*receiving, error)
-	finishEntry(*receiving, Event)
+	finishCommitted([]*receiving)
 	finishRange(*receiving)
 }
 
@@ -288,24 +288,17 @@ func (c *committer) name(files []stagedFile) {
 	if !placed.Empty() {
 		c.side.pump.send(&wire.Placed{Entries: blockset.Runs[wire.Extent](placed)})
 	}
+	named := make([]*receiving, 0, len(files))
 	for i, f := range files {
-		c.report(f, errs[i])
+		if errs[i] != nil {
+			_ = f.file.Discard()
+			c.events.failEntry(f.entry, errs[i])
+			continue
+		}
+		c.target.removeEarly(f.entry)
+		named = append(named, f.entry)
 	}
-}
-
-// report ends the entry of a file that got its name, or did not.
-func (c *committer) report(f stagedFile, err error) {
-	if err != nil {
-		_ = f.file.Discard()
-		c.events.failEntry(f.entry, err)
-		return
-	}
-	c.target.removeEarly(f.entry)
-	ev := Event{Kind: Committed}
-	if f.entry.empty.Empty() && f.entry.digested {
-		ev.Digest = f.entry.digest
-	}
-	c.events.finishEntry(f.entry, ev)
+	c.events.finishCommitted(named)
 }
 
 // discard gives up what has no name yet, after the session.

@@ -62,20 +62,47 @@ func (v *Receiver) failEntry(e *receiving, err error) {
 func (v *Receiver) finishEntry(e *receiving, ev Event) {
 	ev.Index, ev.Entry, ev.At = e.index, &e.entry, e.meta.Path
 	part := e.partial()
-	if ev.Kind != Committed && part != nil {
+	if part != nil {
 		e.leavePart(sourceGone(ev.Err))
 	}
 	v.side.event(ev)
-	if ev.Kind == Committed || ev.Kind == Same || ev.Kind == Done {
+	if ev.Kind == Same || ev.Kind == Done {
 		v.table.inPlace(e)
 	}
 	links, done := v.table.remove(e, ev.Kind == Again)
 	v.target.usage.settle(e, ev.Kind != Again && (ev.Kind != Failed || part != nil))
-	if ev.Kind == Failed || ev.Kind == Committed && e.over {
+	if ev.Kind == Failed {
 		v.target.usage.freed()
 	}
 	v.setFolders(done)
 	v.linkWaiting(links, &ev)
+	v.committer.flushIdle()
+	v.finish()
+}
+
+// finishCommitted is finishEntry for files that have got their names. There are many at a time, so
+// none of them takes the locks alone.
+func (v *Receiver) finishCommitted(all []*receiving) {
+	committed := Event{Kind: Committed}
+	freed := false
+	for _, e := range all {
+		ev := committed
+		ev.Index, ev.Entry, ev.At = e.index, &e.entry, e.meta.Path
+		if e.empty.Empty() && e.digested {
+			ev.Digest = e.digest
+		}
+		v.side.event(ev)
+		freed = freed || e.over
+	}
+	links, done := v.table.removeInPlace(all)
+	for _, e := range all {
+		v.target.usage.settle(e, true)
+	}
+	if freed {
+		v.target.usage.freed()
+	}
+	v.setFolders(done)
+	v.linkWaiting(links, &committed)
 	v.committer.flushIdle()
 	v.finish()
 }
@@ -112,7 +139,8 @@ func (v *Receiver) linkWaiting(links []*receiving, became *Event) {
 	}
 }
 
-// setFolders sets the metadata of complete folders, and then of those that waited only for them.
+// setFolders sets the metadata of complete folders, and then of those that waited only for them. The
+// caller calls finish later.
 func (v *Receiver) setFolders(done []*folder) {
 	for len(done) > 0 {
 		x := done[0]
@@ -121,7 +149,6 @@ func (v *Receiver) setFolders(done []*folder) {
 		}
 		done = append(done[1:], v.table.leaveFolder(x)...)
 	}
-	v.finish()
 }
 
 // setFolder sets the metadata of a folder.

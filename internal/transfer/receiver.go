@@ -235,6 +235,7 @@ func (v *Receiver) handle(m wire.Message) (bool, error) {
 			return false, err
 		}
 		v.setFolders(done)
+		v.finish()
 	case *wire.Compared:
 		return true, v.comparer.compared(v.table.find(m.Index), m)
 	case *wire.Pick:

@@ -254,6 +254,24 @@ func (t *table) underWay() int {
 func (t *table) remove(e *receiving, again bool) (links []*receiving, done []*folder) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.cond.Broadcast()
+	return t.removeLocked(e, again)
+}
+
+// removeInPlace is inPlace and remove for many entries, which do not come again.
+func (t *table) removeInPlace(all []*receiving) (links []*receiving, done []*folder) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.cond.Broadcast()
+	for _, e := range all {
+		t.inPlaceLocked(e)
+		waited, complete := t.removeLocked(e, false)
+		links, done = append(links, waited...), append(done, complete...)
+	}
+	return links, done
+}
+
+func (t *table) removeLocked(e *receiving, again bool) (links []*receiving, done []*folder) {
 	t.active.Delete(e.index)
 	t.pending--
 	t.held -= e.held
@@ -269,7 +287,6 @@ func (t *table) remove(e *receiving, again bool) (links []*receiving, done []*fo
 	} else {
 		links, done = e.links, t.folders.release(e.folder)
 	}
-	t.cond.Broadcast()
 	return links, done
 }
 
@@ -347,11 +364,15 @@ func (t *table) toPrune() (*wire.Prune, error) {
 
 // inPlace notes that an entry has its name. Others of its names may follow.
 func (t *table) inPlace(e *receiving) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.inPlaceLocked(e)
+}
+
+func (t *table) inPlaceLocked(e *receiving) {
 	if !e.entry.Named {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if len(t.named) < maxNamed && t.memory.tryTake(namedMemory) {
 		t.named[e.index] = maphash.String(t.seed, e.entry.Path)
 	}
