@@ -144,16 +144,17 @@ func (c *Clock) start(s Stage) *lap {
 	return l
 }
 
-// enter begins the next stage.
-func (l *lap) enter(s Stage) {
+// enter begins the next stage, and returns the time of the clock.
+func (l *lap) enter(s Stage) (now time.Duration) {
 	if l == nil {
-		return
+		return 0
 	}
-	now := l.clock.now()
+	now = l.clock.now()
 	l.mu.Lock()
 	l.spent[l.stage] += now - l.since
 	l.stage, l.since = s, now
 	l.mu.Unlock()
+	return now
 }
 
 func (l *lap) stop() {

@@ -122,14 +122,20 @@ func (p *pump) pong(m *wire.Ping) {
 
 // ack queues the acknowledgement of a block. It waits while too many are queued.
 func (p *pump) ack(index uint64, block int64) {
-	p.ackRoom()
-	p.ackNow(index, block)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ackRoomLocked()
+	p.ackLocked(index, block)
 }
 
 // ackRoom waits until acknowledgements have left, if too many are queued.
 func (p *pump) ackRoom() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ackRoomLocked()
+}
+
+func (p *pump) ackRoomLocked() {
 	for len(p.acks) > ackQueue && p.err == nil && !p.flush {
 		p.cond.Wait()
 	}
@@ -139,6 +145,10 @@ func (p *pump) ackRoom() {
 func (p *pump) ackNow(index uint64, block int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ackLocked(index, block)
+}
+
+func (p *pump) ackLocked(index uint64, block int64) {
 	p.acks = append(p.acks, wire.BlockID{Index: index, Block: block})
 	if len(p.acks) == 1 { // the writer knows of the others, and waits for the timer
 		p.cond.Broadcast()

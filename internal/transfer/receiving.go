@@ -45,7 +45,7 @@ type receiving struct {
 	blocks   int64         // -1 while unknown
 	size     int64         // -1 while unknown
 	done     blockset.Set
-	busy     []inFlight // blocks that streams read and write, at most one for each stream
+	busy     []inFlight // blocks of several that streams read and write, at most one for each stream
 	tree     digest.Tree
 	empty    blockset.Set // blocks without data
 	short    int64        // the block of a stream that is not full, or -1
@@ -163,7 +163,7 @@ type admission uint8
 const (
 	refuse admission = iota // nobody needs it
 	hold                    // it is there already; acknowledge it
-	want                    // read and write it, then call wrote or leave
+	want                    // read and write it, then call wrote or leave; for a whole file, resolveWhole
 )
 
 // admit decides on a block that a stream is about to read.
@@ -180,20 +180,19 @@ func (e *receiving) admit(h *wire.BlockHeader) (admission, error) {
 		return hold, nil
 	}
 	switch i := e.busyAtLocked(h.Block); {
+	case h.Whole: // the first stream that has all of it writes it: see resolveWhole
 	case i < 0:
 		e.busy = append(e.busy, inFlight{h.Block, h.Digest, 1})
 	case e.busy[i].digest != h.Digest:
 		return refuse, errVersions
-	case h.Whole:
-		return refuse, nil // the other stream writes all of it, and acknowledges that
 	default:
 		e.busy[i].streams++
 	}
 	return want, nil
 }
 
-// busyAtLocked returns where in busy a block is, or -1. This is a slice, because most files have one
-// block, and a map makes room for eight.
+// busyAtLocked returns where in busy a block is, or -1. This is a slice, because few streams carry
+// blocks of one file at a time, and a map makes room for eight.
 func (e *receiving) busyAtLocked(block int64) int {
 	return slices.IndexFunc(e.busy, func(x inFlight) bool { return x.block == block })
 }

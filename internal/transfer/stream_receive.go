@@ -97,12 +97,16 @@ func (in *inbox) run(clock *Clock) error {
 	in.lap = clock.start(Receive)
 	defer in.lap.stop()
 	var head [wire.BlockHeaderLen]byte
+	now := in.lap.enter(Receive)
 	for {
-		in.lap.enter(Receive)
+		waits := len(in.from.buf) < len(head)
 		if _, err := io.ReadFull(&in.from, head[:]); err != nil {
 			return err
 		}
-		began := clock.now()
+		began := now
+		if waits {
+			began = clock.now()
+		}
 		h, err := wire.ParseBlockHeader(head[:])
 		if err != nil || h.End {
 			return err
@@ -114,8 +118,8 @@ func (in *inbox) run(clock *Clock) error {
 		if err != nil {
 			return err
 		}
-		if written {
-			clock.block(clock.now() - began)
+		if now = in.lap.enter(Receive); written {
+			clock.block(now - began)
 		}
 	}
 }
@@ -226,11 +230,12 @@ type ahead struct {
 
 // sum returns the digest of the payload of n bytes that buf begins with. Those of small files behind
 // it are computed together with it, unless that was done before.
-func (a *ahead) sum(buf []byte, n int) [32]byte {
+func (a *ahead) sum(lap *lap, buf []byte, n int) [32]byte {
 	for a.next < a.n && a.left[a.next] > len(buf) { // nobody wanted it
 		a.next++
 	}
 	if a.next == a.n || a.left[a.next] != len(buf) {
+		lap.enter(Digest)
 		a.fill(buf, n)
 	}
 	a.next++
@@ -266,8 +271,7 @@ func ofChunk(h *wire.BlockHeader) bool {
 func (in *inbox) read(e *receiving, h *wire.BlockHeader) (c content, err error) {
 	payload := in.buf[:h.Length]
 	if ofChunk(h) && len(in.from.buf) >= len(payload) {
-		in.lap.enter(Digest)
-		c.digest = in.from.ahead.sum(in.from.buf, len(payload))
+		c.digest = in.from.ahead.sum(in.lap, in.from.buf, len(payload))
 		c.data = in.from.take(len(payload))
 		return c, nil
 	}
@@ -481,9 +485,7 @@ func (in *inbox) accept(e *receiving, h *wire.BlockHeader, c *content) {
 	}
 	in.side.pump.ack(h.Index, h.Block)
 	first, scattered := true, false
-	if h.Whole {
-		e.leave(h.Block)
-	} else {
+	if !h.Whole {
 		first, scattered = e.wrote(h.Block, c.node)
 	}
 	in.count(h, c, first)
