@@ -16,7 +16,7 @@ import (
 const (
 	// maxFolders is how many folders a tree keeps open for later calls, with at most two
 	// descriptors each, and leastFolders how many it may keep in any case.
-	maxFolders   = 256
+	maxFolders   = 1024
 	leastFolders = 8
 	// maxAllFolders bounds what all trees of this process keep.
 	maxAllFolders = 4096
