@@ -18,6 +18,8 @@ const (
 	// descriptors each, and leastFolders how many it may keep in any case.
 	maxFolders   = 1024
 	leastFolders = 8
+	// maxOurs is how many folders a tree knows to have made.
+	maxOurs = 1 << 14
 	// maxAllFolders bounds what all trees of this process keep.
 	maxAllFolders = 4096
 	// folderIdle is how long an unused folder stays open, or up to twice that. A long-lived tree
@@ -61,10 +63,8 @@ type folder struct {
 	root *os.Root
 	path string      // in the tree, when it was entered
 	info fs.FileInfo // identifies the folder
-	made int64       // when the tree made it, by the cache's clock; 0 if it did not, or long ago
 
-	filled   atomic.Bool // the tree has put something into it
-	partials atomic.Bool // the tree has opened a Partial in it
+	ours *ours // nil if the tree did not make it, or long ago
 
 	refs atomic.Int32 // including the cache's; the last one closes the folder
 
@@ -75,6 +75,21 @@ type folder struct {
 	opening sync.Mutex               // held while file is opened
 	file    atomic.Pointer[os.File]  // nil until somebody uses it
 	newFile atomic.Pointer[newcomer] // what new files get here; nil if unknown
+}
+
+// ours is what is known of a folder that the tree has made, however often it opens that.
+type ours struct {
+	made int64 // by the cache's clock
+
+	filled   atomic.Bool // the tree has put something into it
+	partials atomic.Bool // the tree has opened a Partial in it
+}
+
+// fill notes that the tree puts something into f.
+func (f *folder) fill() {
+	if f.ours != nil {
+		f.ours.filled.Store(true)
+	}
 }
 
 // newcomer describes what a file got from its folder and the process when it was made. It does not
@@ -218,7 +233,7 @@ func (t *Tree) enter(f *folder, name string) (*folder, error) {
 		return nil, err
 	}
 	next.checked = since
-	next.made = t.folders.madeAt(next.path)
+	next.ours = t.folders.oursOf(next)
 	return t.folders.add(next), nil
 }
 
@@ -321,6 +336,7 @@ type folders struct {
 
 	lastMade   string // the folder that the tree made last, "" if somebody has entered it
 	lastMadeAt int64  // by now
+	ours       map[fileRef]*ours
 }
 
 // now returns the time of the cache's clock in nanoseconds. It takes no system call.
@@ -405,24 +421,33 @@ func (c *folders) made(path string) {
 	}
 }
 
-// madeAt returns when the tree made the folder at path, by now, if that was a moment ago and nobody
-// has asked since. Otherwise it returns 0.
-func (c *folders) madeAt(path string) int64 {
+// oursOf returns what is known of f, which was just entered, if the tree made it: a moment ago and
+// nobody has entered it since, or it was entered before. Somebody may have put another folder in its
+// place that has the same number by chance. At worst a partial file in it is left to Sweep then.
+func (c *folders) oursOf(f *folder) *ours {
+	ref := refOf(f.info)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.lastMade != path {
-		return 0
+	if c.lastMade != f.path {
+		return c.ours[ref]
 	}
 	c.lastMade = ""
 	if c.now()-c.lastMadeAt > int64(folderEmpty) {
-		return 0
+		return nil
 	}
-	return c.lastMadeAt
+	x := &ours{made: c.lastMadeAt}
+	if c.ours == nil || len(c.ours) >= maxOurs {
+		c.ours = make(map[fileRef]*ours)
+	}
+	if ref.ino != 0 {
+		c.ours[ref] = x
+	}
+	return x
 }
 
 // isVacant reports whether the tree has just made f, and put nothing into it.
 func (c *folders) isVacant(f *folder) bool {
-	return f.made != 0 && !f.filled.Load() && c.now()-f.made < int64(folderEmpty)
+	return f.ours != nil && !f.ours.filled.Load() && c.now()-f.ours.made < int64(folderEmpty)
 }
 
 // neverVacant is isVacant for whoever has to see what others put into a folder.
@@ -473,6 +498,8 @@ func (c *folders) dropIdle() {
 	defer c.mu.Unlock()
 	if c.recent.Len() > 0 {
 		c.timer.Reset(folderIdle)
+	} else {
+		c.ours = nil
 	}
 }
 

@@ -153,7 +153,9 @@ func (p *Partial) open(source Identity) (err error) {
 	if p.target, err = writing.begin(p.dir, p.base); err != nil {
 		return err
 	}
-	p.dir.partials.Store(true)
+	if p.dir.ours != nil {
+		p.dir.ours.partials.Store(true)
+	}
 	file, info, fresh, err := claim(p.folder, p.partialName(), func(info fs.FileInfo) bool {
 		return p.resumable() && p.resume(source, info)
 	})

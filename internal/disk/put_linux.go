@@ -12,7 +12,7 @@ import (
 // put writes the file m.Path, base in f: without a name in a folder that the tree made, unless an
 // earlier version of the file left a partial file there; elsewhere under its reserved name.
 func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptions) (*Staged, error) {
-	if f.made == 0 || f.hasPartial(base) {
+	if f.ours == nil || f.hasPartial(base) {
 		return t.putNamed(f, base, m, data, opt)
 	}
 	s, err := t.putUnnamed(f, m, data, opt)
@@ -22,9 +22,9 @@ func (t *Tree) put(f *folder, base string, m Meta, data []byte, opt *TargetOptio
 	return s, err
 }
 
-// hasPartial reports whether base has a partial file, if the tree has opened any in f.
+// hasPartial reports whether base has a partial file, if the tree has opened any in f, which is ours.
 func (f *folder) hasPartial(base string) bool {
-	if !f.partials.Load() {
+	if !f.ours.partials.Load() {
 		return false
 	}
 	_, err := f.root.Lstat(reservedName(base) + partialSuffix)

@@ -42,13 +42,13 @@ func (t *Tree) linkFrom(_ *Tree, from *folder, base string, to *folder, name str
 // move renames an entry from one folder to another. It replaces a file, or an empty folder if the
 // entry is a folder.
 func (t *Tree) move(from *folder, base string, to *folder, name string) error {
-	to.filled.Store(true)
+	to.fill()
 	return betweenFolders(from, to, func(fromFD, toFD int) error { return unix.Renameat(fromFD, base, toFD, name) })
 }
 
 // moveNew is move that replaces nothing.
 func (t *Tree) moveNew(from *folder, base string, to *folder, name string) error {
-	to.filled.Store(true)
+	to.fill()
 	err := betweenFolders(from, to, func(fromFD, toFD int) error {
 		return unix.Renameat2(fromFD, base, toFD, name, unix.RENAME_NOREPLACE)
 	})

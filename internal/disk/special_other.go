@@ -23,7 +23,7 @@ func (t *Tree) linkFrom(other *Tree, from *folder, base string, to *folder, name
 // move renames an entry from one folder to another. It replaces a file, or an empty folder if the
 // entry is a folder.
 func (t *Tree) move(from *folder, base string, to *folder, name string) error {
-	to.filled.Store(true)
+	to.fill()
 	if from == to {
 		return from.root.Rename(base, name)
 	}

@@ -162,7 +162,7 @@ func (t *Tree) mkdir(path string, perm fs.FileMode, taken error) error {
 		if base == "." {
 			return nil
 		}
-		f.filled.Store(true)
+		f.fill()
 		err := f.root.Mkdir(base, perm)
 		if errors.Is(err, fs.ErrExist) {
 			return openUp(f.root, base, taken)

@@ -64,7 +64,7 @@ func (u *unnamedFile) name(t *Tree, f *folder, base string) error {
 	if err != nil {
 		return err
 	}
-	f.filled.Store(true)
+	f.fill()
 	err = linkFile(u.fd, fdOf(dir), base)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EXDEV) {
 		return errTakenAway

@@ -98,6 +98,28 @@ func TestPutOverPartial(t *testing.T) {
 	require.Empty(t, leftovers(t, filepath.Join(dir, "new")))
 }
 
+// The tree knows that it made a folder, and whether it opened a Partial there, when it opens the folder
+// once more.
+func TestPutUnnamedLater(t *testing.T) {
+	tree, _ := openTree(t)
+	require.NoError(t, tree.Mkdir("new", 0o755))
+	s := stage(t, tree, "new/first", 10, TargetOptions{})
+	if s.nameless == nil {
+		t.Skip("this file system has no files without names")
+	}
+	require.NoError(t, s.Discard())
+	p := openPartial(t, tree, testMeta("new/large", 10*testBlock), TargetOptions{})
+	put(t, p, 0)
+	require.NoError(t, p.Close())
+	tree.folders.forgetBelow("new")
+	s = stage(t, tree, "new/large", 10, TargetOptions{})
+	require.Nil(t, s.nameless, "it has a partial file")
+	require.NoError(t, s.Discard())
+	s = stage(t, tree, "new/other", 10, TargetOptions{})
+	require.NotNil(t, s.nameless)
+	require.NoError(t, s.Discard())
+}
+
 // Some systems give open files names by their paths in /proc only, and some not at all.
 func TestLinkHow(t *testing.T) {
 	before := linkHow.Load()
