@@ -40,6 +40,7 @@ func TestFullDisk(t *testing.T) {
 		var known *session.Error
 		require.ErrorAs(t, err, &known)
 		require.Equal(t, session.AdviceMakeRoom, known.Advice)
+		require.Empty(t, report.Limits, "no window is to blame")
 		return report
 	}
 	inPlace := func() (n int64) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/units"
@@ -26,6 +27,9 @@ func (j *job) outcome(ctx context.Context, err error) (*session.Report, error) {
 		}
 	}
 	j.stats.fill(r, j.opt.asked(j.call, j.throttle, j.intent.sends()))
+	if diskEnded(r, err) { // the limits would only show how streams waited for it
+		r.Limits = nil
+	}
 	if j.call.Progress != nil {
 		j.call.Progress(j.tracker.Progress(0, j.stats.path.MinRTT, 0))
 	}
@@ -40,6 +44,15 @@ func (j *job) outcome(ctx context.Context, err error) (*session.Report, error) {
 		return r, notStored(r)
 	}
 	return r, nil
+}
+
+// diskEnded reports whether a disk ended a transfer, or failed most of its entries.
+func diskEnded(r *session.Report, err error) bool {
+	failed := func(err error) bool {
+		kind := session.KindOf(err)
+		return kind == session.KindLocalDisk || kind == session.KindRemoteDisk
+	}
+	return failed(err) || slices.ContainsFunc(r.Failures, func(f session.FileResult) bool { return r.Failed > r.Sent && failed(f.Err) })
 }
 
 // isLocal reports whether an entry failed on this host.

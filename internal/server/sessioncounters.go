@@ -233,7 +233,9 @@ func (c *sessionCounters) close(err error) {
 	st.Streams = c.x.set.Peak()
 	s := c.x.telemetry.Session(!st.Receive)
 	cells := diagnose.Cells(s)
-	st.Limits = diagnose.Judge(cells, &s.SenderHost, &s.ReceiverHost, c.asked())
+	if st.Outcome != OutcomeDisk { // a limit would only show how streams waited for it
+		st.Limits = diagnose.Judge(cells, &s.SenderHost, &s.ReceiverHost, c.asked())
+	}
 	st.Timeline = points(cells)
 	c.total.end(st)
 }

@@ -62,7 +62,7 @@ type SessionStatus struct {
 	Sharing session.Sharing
 
 	Now    *session.Limit  // what holds the transfer back now, nil if unknown
-	Limits []session.Limit // once the session ended: what held it back, longest first
+	Limits []session.Limit // once the session ended, but not by a disk: what held it back, longest first
 
 	Timeline []Point // at most some hundred
 }

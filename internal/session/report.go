@@ -165,7 +165,7 @@ type Report struct {
 	Sharing Sharing          // how the sending end shared the line with others
 	Changes []PriorityChange // of the priority, for the sake of a deadline
 
-	Limits   []Limit  // what held the transfer back, the longest first; empty if nothing was measured
+	Limits   []Limit  // what held the transfer back, the longest first; empty if nothing was measured, or a disk ended it
 	Timeline []Moment // the same, moment by moment
 }
 

@@ -111,9 +111,9 @@ type people struct {
 
 func (p *people) finish(report *fxfer.Report, err error) {
 	if report != nil && sayable(report, err) {
-		fmt.Fprint(p.out, p.summary(report), p.limits(report, err))
+		fmt.Fprint(p.out, p.summary(report), p.limits(report))
 	} else if report != nil && len(report.Limits) > 0 && report.Retransmits > 0 {
-		fmt.Fprint(p.out, p.limits(report, err))
+		fmt.Fprint(p.out, p.limits(report))
 	}
 	if report != nil && p.explain {
 		fmt.Fprint(p.out, explain(report))

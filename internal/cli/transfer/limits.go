@@ -2,7 +2,6 @@ package transfer
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,13 +13,13 @@ import (
 )
 
 // limits names what limited a transfer and what helps, each in one line. Without --verbose or
-// --explain it does so only if the limiter was costly. err is what ended the transfer early.
-func (p *people) limits(r *fxfer.Report, err error) string {
+// --explain it does so only if the limiter was costly.
+func (p *people) limits(r *fxfer.Report) string {
 	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown {
 		return ""
 	}
 	first := &r.Limits[0]
-	if first.Limiter != diagnose.BlackHole && (r.Written == 0 || r.Sent+r.Same == 0 && r.Failed > 0 || diskFailed(r, err)) {
+	if first.Limiter != diagnose.BlackHole && (r.Written == 0 || r.Sent+r.Same == 0 && r.Failed > 0) {
 		return ""
 	}
 	if !p.verbose && !p.explain && !costly(first, r.Goodput) {
@@ -48,16 +47,6 @@ func costly(v *fxfer.Limit, goodput float64) bool {
 		return goodput < 0.9*expect
 	}
 	return v.Share > 0.1
-}
-
-// diskFailed reports whether a disk ended a transfer. The limits would only show how streams waited
-// for it.
-func diskFailed(r *fxfer.Report, err error) bool {
-	failed := func(err error) bool {
-		kind := fxfer.KindOf(err)
-		return kind == fxfer.KindLocalDisk || kind == fxfer.KindRemoteDisk
-	}
-	return failed(err) || slices.ContainsFunc(r.Failures, func(f fxfer.FileResult) bool { return r.Failed > r.Sent && failed(f.Err) })
 }
 
 // explainRows is the most rows of the timeline that are shown.
