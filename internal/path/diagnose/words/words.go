@@ -261,7 +261,7 @@ var fixed = map[diagnose.RemedyKind]Parts{
 	diagnose.ProbeNextLeg:      {Advice: "run `fxfer probe` on the relay's host: it measures the leg from there"},
 	diagnose.AskProvider:       {Advice: "nothing to gain here: ask the owner of the line for a higher rate, or for a queue instead of a policer"},
 	diagnose.NormalPriority:    {Flag: "--priority normal"},
-	diagnose.HighPriority:      {Flag: "--priority high"},
+	diagnose.HighPriority:      {Advice: "--priority high, if the line is yours: others then get less"},
 	diagnose.BBRForAll:         {Command: "sudo modprobe tcp_bbr && sudo sysctl -w net.ipv4.tcp_congestion_control=bbr"},
 	diagnose.FasterProgram:     {Advice: "make the sending program or its source faster: look at its CPU and its disk"},
 	diagnose.FasterReader:      {Advice: "make the receiving program or its disk faster: look at its CPU and its disk"},
