@@ -172,15 +172,7 @@ var versionCommands = [][]string{
 }
 
 func describeMachine(now time.Time) (machine, error) {
-	m := machine{date: now, cpus: runtime.NumCPU(), model: "unknown processor"}
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-				m.model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
+	m := machine{date: now, cpus: runtime.NumCPU(), model: hosts.Processor()}
 	text, err := os.ReadFile("/proc/meminfo")
 	if err != nil {
 		return m, err
@@ -190,11 +182,7 @@ func describeMachine(now time.Time) (machine, error) {
 		return m, err
 	}
 	m.memory = kib * 1024
-	release, err := hosts.Sysctl("kernel/osrelease")
-	if err != nil {
-		return m, err
-	}
-	m.kernel = versionForm.FindString(release)
+	m.kernel = hosts.Kernel()
 	var facts []string
 	for _, name := range []string{hosts.DefaultCC, hosts.AllowedCC, "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem", "net/core/rmem_max", "net/core/wmem_max"} {
 		value, err := hosts.Sysctl(name)

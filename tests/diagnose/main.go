@@ -91,7 +91,7 @@ func compare() (err error) {
 			}
 		}
 	}
-	text := report(results, time.Now())
+	text := report(results, hosts.Describe(begin))
 	if *out == "" {
 		fmt.Print(text)
 		return nil

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
@@ -86,8 +85,9 @@ func showVerdict(r *result) string {
 	return fmt.Sprintf("%s (%s, %.0f %%)", v.limiter, v.side, r.run.Limits[0].Share*100)
 }
 
-// report renders the matrix, the remedies, and the failures.
-func report(results []result, now time.Time) string {
+// report renders the matrix, the remedies, and the failures. where says when and on what they were
+// measured.
+func report(results []result, where string) string {
 	var b strings.Builder
 	b.WriteString(`# What fxfer says, and what was true
 
@@ -109,7 +109,7 @@ user. The seed varies line, distance and extent.
 			}
 		}
 	}
-	fmt.Fprintf(&b, "%s: the verdict was right in %d of %d runs (%s).", now.Format("2 January 2006"), right, len(results), percent(right, len(results)))
+	fmt.Fprintf(&b, "%s\n\nThe verdict was right in %d of %d runs (%s).", where, right, len(results), percent(right, len(results)))
 	if len(gains) > 0 {
 		fmt.Fprintf(&b, " The remedy brought at least %.0f %% of the gain it foretold in %d of %d.", gainWanted*100, cured, len(gains))
 		fmt.Fprintf(&b, "\nThe least gain was %.0f %% of the foretold one, the largest %.0f %%.", slices.Min(gains)*100, slices.Max(gains)*100)

@@ -21,6 +21,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 func main() {
@@ -128,7 +130,7 @@ func (m *measurement) take(ctx context.Context, root string, size sizes) (err er
 	if err := s.measureTransfers(ctx, size, &m.Times, say); err != nil {
 		return err
 	}
-	m.Machine = describeMachine(began)
+	m.Machine = hosts.Describe(began)
 	m.Checks, err = s.check(ctx, size, &m.Times, say)
 	return err
 }

@@ -2,10 +2,7 @@ package main
 
 import (
 	"fmt"
-	"os"
-	"runtime"
 	"strings"
-	"time"
 
 	"github.com/fxfer/fxfer/internal/fleet"
 	"github.com/fxfer/fxfer/internal/units"
@@ -333,17 +330,3 @@ func long(s float64) string {
 }
 
 func count(x float64) string { return units.Grouped(int64(x + 0.5)) }
-
-// describeMachine describes the machine, but does not identify it.
-func describeMachine(now time.Time) string {
-	model := "unknown processor"
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		for line := range strings.Lines(string(text)) {
-			if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-				model = strings.TrimSpace(value)
-				break
-			}
-		}
-	}
-	return fmt.Sprintf("%s. %d processors, %s, Linux, Go %s.", now.Format("2 January 2006"), runtime.NumCPU(), model, strings.TrimPrefix(runtime.Version(), "go"))
-}
