@@ -9,8 +9,12 @@ import (
 	"github.com/fxfer/fxfer/internal/path/diagnose"
 )
 
-// gainWanted is the smallest share of the forecast gain that a remedy has to bring.
-const gainWanted = 0.8
+const (
+	// gainWanted is the smallest share of the forecast gain that a remedy has to bring.
+	gainWanted = 0.8
+	// full is the part of a line that a transfer must have used for a second where the line limits it.
+	full = 0.8
+)
 
 // result is the result of one cause and seed.
 type result struct {
@@ -37,7 +41,11 @@ func (r *result) verdict() answer {
 	return answer{diagnose.Limiter(r.run.Limits[0].Limiter), diagnose.Side(r.run.Limits[0].Side)}
 }
 
-func (r *result) correct() bool { return r.err == nil && slices.Contains(r.cause.right, r.verdict()) }
+// correct reports whether fxfer named the cause. A line that is not full never limits, whatever the cause.
+func (r *result) correct() bool {
+	v := r.verdict()
+	return r.err == nil && slices.Contains(r.cause.right, v) && (v.limiter != diagnose.LineRate || r.run.Peak >= full*payloadLimit(r.trial.link.Rate))
+}
 
 // use is the goodput as a share of what the line can carry.
 func (r *result) use() float64 { return r.run.Goodput / payloadLimit(r.trial.link.Rate) }

@@ -78,6 +78,12 @@ func TestReport(t *testing.T) {
 	require.True(t, good.correct() && good.cured())
 	require.InDelta(t, 0.8, good.gain(), 1e-9)
 	require.False(t, poor.cured())
+	line := good
+	line.cause, line.run.Limits = cause{right: []answer{{diagnose.LineRate, diagnose.Path}}}, []limit{{Limiter: "line rate", Side: "path", Share: 1}}
+	line.run.Peak = 30e6
+	require.False(t, line.correct(), "a third of the line")
+	line.run.Peak = 90e6
+	require.True(t, line.correct())
 	text := report([]result{good, poor, otherSide, wrong, failed}, "21 November 2026. 2 processors.")
 	for _, part := range []string{
 		"21 November 2026. 2 processors.\n\nThe verdict was right in 2 of 5 runs (40.0 %). The remedy brought at least 80 % of the gain it foretold in 1 of 2.",

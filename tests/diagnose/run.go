@@ -32,6 +32,7 @@ type summary struct {
 	Duration float64 `json:"duration_seconds"`
 	Bytes    int64   `json:"bytes"`
 	Goodput  float64 `json:"goodput_bits_per_second"`
+	Peak     float64 `json:"peak_bits_per_second"` // over a second
 	Streams  int     `json:"streams"`
 	Limits   []limit `json:"limits"`
 	Message  string  `json:"message"` // of an error

@@ -51,6 +51,8 @@ const (
 	needlessLeast = 4    // segments sent again without need
 	fewDrops      = 3    // cells with drops; fewer are a moment, such as the end of slow start
 	clearly       = 3    // times what is carried: loss alone would allow that
+	brim          = 0.6  // of the congestion windows: they hold data back, and no pace does
+	dwelling      = 0.15 // losses a stream and round trip: without SACK, it spends this share of its time on them
 	// rampRTTs is the longest slow start in round trips, from 10 segments to a large BDP,
 	// including connection setup.
 	rampRTTs = 14
@@ -677,6 +679,8 @@ func (v *view) path(c *Cell) Limiter {
 		return Outage
 	case v.regaining(v.pauses, c), s.Acked == 0 && s.InFlight == 0: // or nothing uses the network
 		return Unknown
+	case v.unselective(&s) && !v.ramping(c):
+		return NoSACK
 	case s.noted(s.Shared), v.crowded(&s):
 		return SharedLine
 	}
@@ -696,8 +700,6 @@ func (v *view) path(c *Cell) Limiter {
 		return OwnQueue
 	case v.policed(&s):
 		return Policed
-	case lossy && !s.queued(v.minRTT) && (v.SenderHost.NoSACK == 1 || v.ReceiverHost.NoSACK == 1):
-		return NoSACK
 	case c.Start < v.peakAt && float64(s.Acked)*8 < rising*v.peak*s.At.Seconds() && !lossy && !s.queued(v.minRTT):
 		return v.slowStart() // the controller has not found the line's rate yet
 	case s.Control == BBR:
@@ -709,6 +711,40 @@ func (v *view) path(c *Cell) Limiter {
 	case reordered > 0 && lossy && float64(spurious) >= most*float64(retrans): // else it is harmless
 		return Reordering
 	case lossy && v.scattered() && !harmless(&s, rtt, float64(retrans)/float64(segments)):
+		return RandomLoss
+	case rtt-v.minRTT < queueLeast && c.Sender.InFlight > 0 && float64(c.Sender.InFlight) >= brim*float64(c.Sender.Cwnd):
+		return v.shrunk(c)
+	}
+	return v.line()
+}
+
+// unselective reports whether streams lose much because a host does not say what has arrived after a
+// loss: each lost segment takes a round trip. Others and policers cannot be told from that: in such a
+// round trip the RTT grows and little is delivered.
+func (v *view) unselective(s *Sample) bool {
+	if v.SenderHost.NoSACK == 0 && v.ReceiverHost.NoSACK == 0 || float64(s.Retrans) < max(1, someLoss*float64(s.Segments)) {
+		return false
+	}
+	much := s.lossesATrip(s.At) >= dwelling || s.Control == BBR && v.below(s)
+	return much && !s.queued(v.minRTT) || s.noted(s.Shared) || s.noted(s.Policed)
+}
+
+// below reports whether the line has carried clearly more at another time.
+func (v *view) below(s *Sample) bool { return float64(s.Acked)*8 < crowdedBelow*v.peak*s.At.Seconds() }
+
+// lossesATrip is how many segments a stream loses in a round trip, on average over d.
+func (s *Sample) lossesATrip(d time.Duration) float64 {
+	return float64(s.Retrans) / float64(max(1, s.Streams)) * share(s.MeanRTT(), d)
+}
+
+// shrunk is the limiter of streams that fill their windows, but not the line: there is no queue. Windows
+// that are small have lost something, perhaps long ago.
+func (v *view) shrunk(c *Cell) Limiter {
+	s := during(v.Sender, v.Sender[0].At, c.Start+c.Length)
+	switch {
+	case s.Retrans > 0 && float64(s.Spurious) >= most*float64(s.Retrans):
+		return Reordering
+	case s.LostLine > s.LostOwn+s.LostOthers:
 		return RandomLoss
 	}
 	return v.line()
@@ -733,8 +769,7 @@ func (v *view) stale(s *Sample) bool {
 // notice them: it has noticed them in a part of the session, there is a queue, and the line has
 // carried clearly more.
 func (v *view) crowded(s *Sample) bool {
-	return v.shared >= time.Second && v.shared.Seconds() >= seenShare*v.length.Seconds() &&
-		s.queued(v.minRTT) && float64(s.Acked)*8 < crowdedBelow*v.peak*s.At.Seconds()
+	return v.shared >= time.Second && v.shared.Seconds() >= seenShare*v.length.Seconds() && s.queued(v.minRTT) && v.below(s)
 }
 
 // line is the limiter of a full line.

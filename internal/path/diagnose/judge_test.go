@@ -212,15 +212,60 @@ func TestJudgeSettingsOff(t *testing.T) {
 	require.Equal(t, "right", first.Host)
 	require.Contains(t, brief(&first), "net.ipv4.tcp_sack=1 on right")
 
-	s.Retrans = 0
-	x.Sender = perSecond(s, 6)
-	require.Equal(t, LineRate, Judge(Cells(x), &left, &right, &Asked{})[0].Limiter, "SACK is for losses")
+	for name, c := range map[string]struct {
+		change func(s *Sample)
+		early  int64 // bytes more in the first second
+		want   Limiter
+	}{
+		"SACK is for losses":                           {func(s *Sample) { s.Retrans = 0 }, 0, LineRate},
+		"a stream seldom loses anything":               {func(s *Sample) { s.Retrans = 18 }, 0, LineRate},
+		"its window is too small to lose much":         {func(s *Sample) { s.Control, s.Acked, s.Segments, s.Retrans = Cubic, 2.5e6, 1750, 9 }, 0, RandomLoss},
+		"the line carried more before":                 {func(s *Sample) { s.Retrans = 18 }, 50e6, NoSACK},
+		"the controller takes late answers for others": {func(s *Sample) { s.Retrans, s.Shared = 18, second }, 0, NoSACK},
+		"or for a policer":                             {func(s *Sample) { s.Retrans, s.Policed = 18, second }, 0, NoSACK},
+	} {
+		y := s
+		c.change(&y)
+		x.Sender = perSecond(y, 6)
+		for i := range x.Sender { // one sample is 250 ms
+			x.Sender[i].Acked += c.early * int64(min(i, 4)) / 4
+		}
+		require.Equal(t, c.want, Judge(Cells(x), &left, &right, &Asked{})[0].Limiter, name)
+	}
 
 	s.Control, s.Retrans, s.Spurious, s.Reordered = Cubic, 175, 160, 90
 	right = Host{Name: "right", NoTimestamps: 1}
 	first = Judge(Cells(&Session{Sender: perSecond(s, 6), Receiver: perSecond(r, 6)}), &left, &right, &Asked{})[0]
 	require.Equal(t, Reordering, first.Limiter)
 	require.Contains(t, brief(&first), "net.ipv4.tcp_timestamps=1 on right")
+}
+
+// Streams that fill their windows leave no queue where the line is not full. What they lost long ago has
+// made the windows small.
+func TestJudgeShrunk(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(s *Sample)
+		want   Limiter
+	}{
+		"overtaken segments were resent":   {func(s *Sample) { s.Spurious, s.Reordered = 5, 5 }, Reordering},
+		"segments were lost":               {func(s *Sample) { s.LostLine = 5 }, RandomLoss},
+		"they were lost in a queue":        {func(s *Sample) { s.LostOwn = 5 }, LineRate},
+		"nothing was lost":                 {func(*Sample) {}, LineRate},
+		"a pace holds data back":           {func(s *Sample) { s.LostLine, s.Cwnd = 5, 2*s.InFlight }, LineRate},
+		"a queue shows that it is full":    {func(s *Sample) { s.LostLine, s.RTTSum = 5, int64(53*time.Millisecond) }, LineRate},
+		"BBR does not take loss for queue": {func(s *Sample) { s.LostLine, s.Control = 5, BBR }, LineRate},
+	} {
+		s, r := busySender(), readyReceiver()
+		s.Priority, s.Control, s.Streams, s.RTTSum = 2, Reno, 1, int64(50*time.Millisecond)
+		c.change(&s)
+		x := &Session{Sender: perSecond(s, 12), Receiver: perSecond(r, 12)}
+		for i := range x.Sender[1:] { // all in the first moment
+			at := &x.Sender[i+1]
+			at.Spurious, at.Reordered, at.LostOwn, at.LostLine = s.Spurious, s.Reordered, s.LostOwn, s.LostLine
+			at.Retrans = s.Spurious + s.LostOwn + s.LostLine
+		}
+		require.Equal(t, c.want, Judge(Cells(x), &Host{}, &Host{}, &Asked{})[0].Limiter, name)
+	}
 }
 
 // Within one host there is no path, and no window to raise.

@@ -255,7 +255,8 @@ func (f *facts) loss(v *Verdict) {
 		v.found(Fact{Kind: Overtaken, Count: s.Reordered, Share: min(1, float64(s.Spurious)/float64(max(1, s.Retrans)))})
 	}
 	rate := f.expect(2)
-	if f.Limiter == NoSACK {
+	if f.Limiter == NoSACK { // a stream has about half of its window until all is resent
+		rate = f.expect(1 / (1 - min(1, s.lossesATrip(f.Length))/2))
 		for _, h := range []*Host{f.sender, f.receiver} {
 			if h.NoSACK == 1 {
 				v.found(Fact{Kind: SACKOff, Host: h.Name})
@@ -427,7 +428,7 @@ func (f *facts) rateLimit(v *Verdict) {
 func (f *facts) cpu(v *Verdict, s *Sample, streams time.Duration) {
 	used, wanted := s.short(f.Length)
 	cores := float64(s.Cores) / 1000
-	usage := Fact{Kind: CPUUsed, Share: used, Cores: cores}
+	usage := Fact{Kind: CPUUsed, Share: min(1, used), Cores: cores} // a quota allows bursts
 	if used >= starved {
 		v.found(usage)
 	} else if part := share(s.Digest+s.Code, streams); part >= most {
