@@ -43,6 +43,7 @@ const (
 	// scheduler's noise.
 	queueShare = 0.2
 	queueLeast = time.Millisecond
+	shortQueue = 20 // part of the least RTT, as a divisor: the queue of others is that long at the least
 	// A queue is excessive if it multiplies the RTT by this factor and adds at least this much.
 	bloatFactor = 3
 	bloatLeast  = 50 * time.Millisecond
@@ -681,7 +682,7 @@ func (v *view) path(c *Cell) Limiter {
 		return Unknown
 	case v.unselective(&s) && !v.ramping(c):
 		return NoSACK
-	case s.noted(s.Shared), v.crowded(&s):
+	case v.waits(&s) && s.noted(s.Shared), v.crowded(&s):
 		return SharedLine
 	}
 	if v.ramping(c) {
@@ -703,19 +704,17 @@ func (v *view) path(c *Cell) Limiter {
 	case c.Start < v.peakAt && float64(s.Acked)*8 < rising*v.peak*s.At.Seconds() && !lossy && !s.queued(v.minRTT):
 		return v.slowStart() // the controller has not found the line's rate yet
 	case s.Control == BBR:
-		return v.line() // it does not take loss or reordering for a full line
+		return v.line(&s) // it does not take loss or reordering for a full line
 	case needless(&s), needless(&v.steady) && s.Retrans < needlessLeast:
 		return Reordering // delays acknowledgements, too
 	case s.queued(v.minRTT), segments == 0:
-		return v.line()
+		return v.line(&s)
 	case reordered > 0 && lossy && float64(spurious) >= most*float64(retrans): // else it is harmless
 		return Reordering
 	case lossy && v.scattered() && !harmless(&s, rtt, float64(retrans)/float64(segments)):
 		return RandomLoss
-	case rtt-v.minRTT < queueLeast && c.Sender.InFlight > 0 && float64(c.Sender.InFlight) >= brim*float64(c.Sender.Cwnd):
-		return v.shrunk(c)
 	}
-	return v.line()
+	return cmp.Or(v.shrunk(c, rtt), v.line(&s))
 }
 
 // unselective reports whether streams lose much because a host does not say what has arrived after a
@@ -738,16 +737,19 @@ func (s *Sample) lossesATrip(d time.Duration) float64 {
 }
 
 // shrunk is the limiter of streams that fill their windows, but not the line: there is no queue. Windows
-// that are small have lost something, perhaps long ago.
-func (v *view) shrunk(c *Cell) Limiter {
+// that are small have lost something, perhaps long ago. It is "" otherwise.
+func (v *view) shrunk(c *Cell, rtt time.Duration) Limiter {
+	full := c.Sender.InFlight > 0 && float64(c.Sender.InFlight) >= brim*float64(c.Sender.Cwnd)
 	s := during(v.Sender, v.Sender[0].At, c.Start+c.Length)
 	switch {
+	case !full || rtt-v.minRTT >= queueLeast:
+		return ""
 	case s.Retrans > 0 && float64(s.Spurious) >= most*float64(s.Retrans):
 		return Reordering
 	case s.LostLine > s.LostOwn+s.LostOthers:
 		return RandomLoss
 	}
-	return v.line()
+	return ""
 }
 
 // harmless reports whether loss without a queue leaves cubic streams windows that carry clearly more
@@ -772,9 +774,19 @@ func (v *view) crowded(s *Sample) bool {
 	return v.shared >= time.Second && v.shared.Seconds() >= seenShare*v.length.Seconds() && s.queued(v.minRTT) && v.below(s)
 }
 
-// line is the limiter of a full line.
-func (v *view) line() Limiter {
-	if v.narrow() {
+// waits reports whether segments wait in a queue that others keep, or the controller's notice of them is
+// an error, as after a moment in which this machine stood still. Their queue may be short.
+func (v *view) waits(s *Sample) bool {
+	return s.MeanRTT()-v.minRTT >= max(queueLeast, v.minRTT/shortQueue)
+}
+
+// line is the limiter of a full line. It is not full while the controller holds back for others who are
+// not there.
+func (v *view) line(s *Sample) Limiter {
+	switch {
+	case s.noted(s.Shared) && !v.waits(s):
+		return Unknown
+	case v.narrow():
 		return NarrowLine
 	}
 	return LineRate

@@ -127,6 +127,15 @@ func TestJudge(t *testing.T) {
 		{"held back by the server that receives", func(s, r *Sample) { r.Receive, r.RateWait, s.RwndLimited = 8*second, 7*second, 6*second }, RateLimit, string(RaiseServerLimit)},
 		{"nothing comes from standard input", func(s, r *Sample) { s.Feed, s.Idle, s.Send, s.Backlog = second, 8*second, 0, 0 }, Silent, ""},
 		{"others use the line, too", func(s, r *Sample) { s.Priority, s.Shared = 2, 900*time.Millisecond }, SharedLine, string(HighPriority)},
+		{"others keep a short queue", func(s, r *Sample) {
+			s.Priority, s.Shared, s.RTTSum = 2, 900*time.Millisecond, int64(53*time.Millisecond)
+		}, SharedLine, string(HighPriority)},
+		{"nobody is there, and the session holds back", func(s, r *Sample) {
+			s.Priority, s.Shared, s.RTTSum, s.Control = 2, 900*time.Millisecond, int64(51*time.Millisecond), BBR
+		}, Unknown, ""},
+		{"nobody is there, but loss", func(s, r *Sample) {
+			s.Priority, s.Shared, s.RTTSum, s.Retrans = 2, 900*time.Millisecond, int64(51*time.Millisecond), 175
+		}, RandomLoss, ""},
 		{"others use the line, and are rarely noticed", func(s, r *Sample) { s.Priority, s.Shared = 2, 300*time.Millisecond }, LineRate, ""},
 		{"a low priority leaves the line to others", func(s, r *Sample) { s.Priority, s.Yielded, s.Backlog = 1, 900*time.Millisecond, 0 }, OwnPriority, string(NormalPriority)},
 		{"a slow disk, and others on the line", func(s, r *Sample) {
