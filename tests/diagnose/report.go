@@ -82,7 +82,7 @@ func (r result) String() string {
 }
 
 func showLine(t *trial) string {
-	return fmt.Sprintf("%d Mbit/s × %.1f ms", t.link.Rate/mbit, t.link.RTT.Seconds()*1000)
+	return fmt.Sprintf("%s Mbit/s × %.1f ms", strconv.FormatFloat(float64(t.link.Rate)/mbit, 'f', -1, 64), t.link.RTT.Seconds()*1000)
 }
 
 func showVerdict(r *result) string {
