@@ -33,6 +33,9 @@ func Judge(r *Report) []diagnose.Verdict {
 		if f != several && (f.Goodput >= filled*several.Goodput || v.Limiter == diagnose.LineRate || v.Limiter == diagnose.NarrowLine || v.Limiter == diagnose.Bufferbloat || v.Limiter == diagnose.Unknown) {
 			continue // the flow with several streams shows it better
 		}
+		if r.Loopback && v.Limiter != diagnose.SenderCPU && v.Limiter != diagnose.ReceiverCPU {
+			continue // there is no path
+		}
 		v.Evidence = append([]diagnose.Fact{{Kind: diagnose.FlowMeasured, Name: string(f.Direction), Count: int64(f.Streams), Rate: f.Goodput}}, v.Evidence...)
 		all = append(all, v)
 	}

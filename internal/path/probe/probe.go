@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -161,6 +162,9 @@ func (p *prober) measure(ctx context.Context) error {
 		return err
 	}
 	dialled := time.Since(p.start)
+	if a, ok := pings.RemoteAddr().(interface{ AddrPort() netip.AddrPort }); ok {
+		p.report.Loopback = a.AddrPort().Addr().Unmap().IsLoopback()
+	}
 	stop, err := p.ping(pings)
 	if err != nil {
 		return err

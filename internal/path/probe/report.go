@@ -17,7 +17,8 @@ import (
 // Report is the result of a probe. Times are in seconds, rates in bit/s, sizes in bytes.
 type Report struct {
 	Server   string  `json:"server"`
-	Host     string  `json:"host"` // the server's own name
+	Host     string  `json:"host"`               // the server's own name
+	Loopback bool    `json:"loopback,omitempty"` // the server is on this host
 	Duration float64 `json:"duration_seconds"`
 
 	Idle   RTT     `json:"rtt_idle"`

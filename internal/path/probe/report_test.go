@@ -183,6 +183,9 @@ func TestJudge(t *testing.T) {
 	} {
 		c.one.Direction, c.several.Direction, c.one.Streams, c.several.Streams = Up, Up, 1, 8
 		all := Judge(&Report{Host: "there", Idle: idle, Flows: []Flow{c.one, c.several}})
+		for _, v := range Judge(&Report{Loopback: true, Idle: idle, Flows: []Flow{c.one, c.several}}) {
+			require.Contains(t, []diagnose.Limiter{diagnose.SenderCPU, diagnose.ReceiverCPU}, v.Limiter, "%s, within one host", name)
+		}
 		require.NotEmpty(t, all, name)
 		require.Equal(t, c.limiter, all[0].Limiter, name)
 		require.Equal(t, c.side, all[0].Side, name)
