@@ -737,7 +737,7 @@ func (s *Sample) lossesATrip(d time.Duration) float64 {
 }
 
 // shrunk is the limiter of streams that fill their windows, but not the line: there is no queue. Windows
-// that are small have lost something, perhaps long ago. It is "" otherwise.
+// that are small have lost something, perhaps long ago. It is "" if the line may be full.
 func (v *view) shrunk(c *Cell, rtt time.Duration) Limiter {
 	full := c.Sender.InFlight > 0 && float64(c.Sender.InFlight) >= brim*float64(c.Sender.Cwnd)
 	s := during(v.Sender, v.Sender[0].At, c.Start+c.Length)
@@ -748,6 +748,8 @@ func (v *view) shrunk(c *Cell, rtt time.Duration) Limiter {
 		return Reordering
 	case s.LostLine > s.LostOwn+s.LostOthers:
 		return RandomLoss
+	case v.below(&c.Sender): // something else did that, such as a moment in which a host stood still
+		return Unknown
 	}
 	return ""
 }

@@ -256,13 +256,14 @@ func TestJudgeShrunk(t *testing.T) {
 		change func(s *Sample)
 		want   Limiter
 	}{
-		"overtaken segments were resent":   {func(s *Sample) { s.Spurious, s.Reordered = 5, 5 }, Reordering},
-		"segments were lost":               {func(s *Sample) { s.LostLine = 5 }, RandomLoss},
-		"they were lost in a queue":        {func(s *Sample) { s.LostOwn = 5 }, LineRate},
-		"nothing was lost":                 {func(*Sample) {}, LineRate},
-		"a pace holds data back":           {func(s *Sample) { s.LostLine, s.Cwnd = 5, 2*s.InFlight }, LineRate},
-		"a queue shows that it is full":    {func(s *Sample) { s.LostLine, s.RTTSum = 5, int64(53*time.Millisecond) }, LineRate},
-		"BBR does not take loss for queue": {func(s *Sample) { s.LostLine, s.Control = 5, BBR }, LineRate},
+		"nothing was lost, and the line carried more before": {func(s *Sample) { s.Acked = 25e6 }, Unknown},
+		"overtaken segments were resent":                     {func(s *Sample) { s.Spurious, s.Reordered = 5, 5 }, Reordering},
+		"segments were lost":                                 {func(s *Sample) { s.LostLine = 5 }, RandomLoss},
+		"they were lost in a queue":                          {func(s *Sample) { s.LostOwn = 5 }, LineRate},
+		"nothing was lost":                                   {func(*Sample) {}, LineRate},
+		"a pace holds data back":                             {func(s *Sample) { s.LostLine, s.Cwnd = 5, 2*s.InFlight }, LineRate},
+		"a queue shows that it is full":                      {func(s *Sample) { s.LostLine, s.RTTSum = 5, int64(53*time.Millisecond) }, LineRate},
+		"BBR does not take loss for queue":                   {func(s *Sample) { s.LostLine, s.Control = 5, BBR }, LineRate},
 	} {
 		s, r := busySender(), readyReceiver()
 		s.Priority, s.Control, s.Streams, s.RTTSum = 2, Reno, 1, int64(50*time.Millisecond)
@@ -272,6 +273,7 @@ func TestJudgeShrunk(t *testing.T) {
 			at := &x.Sender[i+1]
 			at.Spurious, at.Reordered, at.LostOwn, at.LostLine = s.Spurious, s.Reordered, s.LostOwn, s.LostLine
 			at.Retrans = s.Spurious + s.LostOwn + s.LostLine
+			at.Acked += (50e6 - s.Acked) * int64(min(i+1, 4)) / 4 // a sample is 250 ms: all have the same first second
 		}
 		require.Equal(t, c.want, Judge(Cells(x), &Host{}, &Host{}, &Asked{})[0].Limiter, name)
 	}
