@@ -43,7 +43,8 @@ const (
 	// scheduler's noise.
 	queueShare = 0.2
 	queueLeast = time.Millisecond
-	shortQueue = 20 // part of the least RTT, as a divisor: the queue of others is that long at the least
+	// shortQueue is the part of the least RTT, as a divisor, that the queue of others takes at the least.
+	shortQueue = 20
 	// A queue is excessive if it multiplies the RTT by this factor and adds at least this much.
 	bloatFactor = 3
 	bloatLeast  = 50 * time.Millisecond
@@ -740,7 +741,7 @@ func (s *Sample) lossesATrip(d time.Duration) float64 {
 // that are small have lost something, perhaps long ago. It is "" if the line may be full.
 func (v *view) shrunk(c *Cell, rtt time.Duration) Limiter {
 	full := c.Sender.InFlight > 0 && float64(c.Sender.InFlight) >= brim*float64(c.Sender.Cwnd)
-	s := during(v.Sender, v.Sender[0].At, c.Start+c.Length)
+	s := during(v.Sender, 0, c.Start+c.Length)
 	switch {
 	case !full || rtt-v.minRTT >= queueLeast:
 		return ""
@@ -776,8 +777,8 @@ func (v *view) crowded(s *Sample) bool {
 	return v.shared >= time.Second && v.shared.Seconds() >= seenShare*v.length.Seconds() && s.queued(v.minRTT) && v.below(s)
 }
 
-// waits reports whether segments wait in a queue that others keep, or the controller's notice of them is
-// an error, as after a moment in which this machine stood still. Their queue may be short.
+// waits reports whether segments wait in a queue, however short. Without one, others that the controller
+// has noticed are an error, as after a moment in which the machine stood still.
 func (v *view) waits(s *Sample) bool {
 	return s.MeanRTT()-v.minRTT >= max(queueLeast, v.minRTT/shortQueue)
 }
