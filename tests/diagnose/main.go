@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -91,7 +92,7 @@ func compare() (err error) {
 			}
 		}
 	}
-	text := report(results, hosts.Describe(begin))
+	text := report(results, hosts.Describe(begin)+load())
 	if *out == "" {
 		fmt.Print(text)
 		return nil
@@ -101,6 +102,15 @@ func compare() (err error) {
 		path = filepath.Join(root, path)
 	}
 	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// load says how busy the machine was of late. Verdicts on a busy one are about its pauses, too.
+func load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if f := strings.Fields(string(text)); err == nil && len(f) >= 3 {
+		return fmt.Sprintf(" The load average was %s at the end, over 15 minutes.", f[2])
+	}
+	return ""
 }
 
 // examine runs one trial. If asked to, it runs a second one with the remedy.
