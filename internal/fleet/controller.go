@@ -150,7 +150,7 @@ func (c *Controller) serve(keys *Credentials, cert tls.Certificate) (*server.Ser
 		number = server.RANDOM_PORT
 	}
 	if host == "" {
-		host = "0.0.0.0"
+		host = everywhere()
 	}
 	member, _, err := keys.key()
 	if err != nil {
@@ -171,6 +171,17 @@ func (c *Controller) serve(keys *Credentials, cert tls.Certificate) (*server.Ser
 		return nil, fmt.Errorf("can't listen on %s", c.Listen)
 	}
 	return s, nil
+}
+
+// everywhere is the address of all interfaces of this host: that of IPv6, which admits IPv4 as well, where
+// the host has it. NATS takes no host for that of IPv4.
+func everywhere() string {
+	l, err := net.Listen("tcp", "[::]:0")
+	if err != nil {
+		return "0.0.0.0"
+	}
+	_ = l.Close()
+	return "::"
 }
 
 // follow decides about jobs as their records change, until ctx is done.

@@ -23,9 +23,9 @@ type Member struct {
 	dead    jetstream.KeyValue
 }
 
-// Connect connects to a fleet. The caller closes the Member.
+// Connect connects to a fleet. The caller closes the Member. It is of no use when ctx is done.
 func Connect(ctx context.Context, q Queue) (*Member, error) {
-	conn, err := connect(q, "member")
+	conn, err := connect(ctx, q, "member")
 	if err != nil {
 		return nil, err
 	}

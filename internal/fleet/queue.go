@@ -106,19 +106,54 @@ func (q *inProcess) options() (string, []nats.Option, error) {
 	return "", []nats.Option{nats.Nkey(public, sign), nats.InProcessServer(q.server)}, err
 }
 
-// connect connects to a queue. The connection comes back by itself after it was lost.
-func connect(q Queue, name string) (*nats.Conn, error) {
+// connect connects to a queue. The connection comes back by itself after it was lost, until ctx is done.
+func connect(ctx context.Context, q Queue, name string) (*nats.Conn, error) {
 	url, opts, err := q.options()
 	if err != nil {
 		return nil, err
 	}
 	opts = append(opts, nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(500*time.Millisecond),
-		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2), nats.Timeout(10*time.Second), nats.IgnoreAuthErrorAbort())
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(2), nats.Timeout(connectWithin), nats.IgnoreAuthErrorAbort(),
+		nats.SetCustomDialer(dialer{ctx}), nats.SkipHostLookup()) // the dialer does that, and not longer than ctx
 	conn, err := nats.Connect(url, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", q, worded(err))
 	}
 	return conn, nil
+}
+
+// connectWithin is how long each attempt to connect may take.
+const connectWithin = 10 * time.Second
+
+// dialer dials connections that are given up while they are being made when its context is done. NATS
+// holds its lock meanwhile, so a queue that does not answer would keep a member from ending.
+type dialer struct{ ctx context.Context }
+
+// Dial implements nats.CustomDialer.
+func (d dialer) Dial(network, address string) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: connectWithin}).DialContext(d.ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &impatientConn{Conn: c, ctx: d.ctx, stop: func() bool { return true }}, nil
+}
+
+// impatientConn is a connection whose deadline comes when ctx is done, if it has one. It has one while
+// NATS makes it.
+type impatientConn struct {
+	net.Conn
+	ctx  context.Context
+	stop func() bool // ends the watch of ctx
+}
+
+// SetDeadline implements net.Conn.
+func (c *impatientConn) SetDeadline(t time.Time) error {
+	c.stop()
+	err := c.Conn.SetDeadline(t)
+	if err == nil && !t.IsZero() {
+		c.stop = context.AfterFunc(c.ctx, func() { _ = c.Conn.SetDeadline(time.Now()) })
+	}
+	return err
 }
 
 // worded puts errors of NATS and of sockets into words for people.
@@ -155,7 +190,7 @@ const pingEvery = 3 * time.Second
 // something else.
 func connectPatiently(ctx context.Context, q Queue, name string, waiting func(error)) (*nats.Conn, error) {
 	for said := ""; ; {
-		conn, err := connect(q, name)
+		conn, err := connect(ctx, q, name)
 		if err == nil || !Away(err) {
 			return conn, err
 		}

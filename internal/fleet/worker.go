@@ -308,10 +308,13 @@ func (h *held) keeping(ctx context.Context) (*Record, error) {
 	return r, err
 }
 
-// renew renews the lease until ctx is done. It cancels ctx when the lease is lost.
+// renew renews the lease until ctx is done. It cancels ctx when the lease is lost, also while a question
+// to the queue does not return.
 func (h *held) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 	every := h.lease / 5
 	last := time.Now()
+	lost := time.AfterFunc(4*every, func() { cancel(errLost) })
+	defer lost.Stop()
 	for pause(ctx, every) {
 		now := time.Now()
 		if passed(last, now) > h.lease { // this host slept; the transfer would go on while we ask
@@ -327,7 +330,8 @@ func (h *held) renew(ctx context.Context, cancel context.CancelCauseFunc) {
 		switch {
 		case err == nil:
 			last = now
-		case errors.Is(err, errLost), errors.Is(err, errOver), time.Since(last)+2*every > h.lease:
+			lost.Reset(4*every - time.Since(last))
+		case errors.Is(err, errLost), errors.Is(err, errOver):
 			cancel(errLost)
 			return
 		}

@@ -627,3 +627,53 @@ func TestStrangers(t *testing.T) {
 	require.NoError(t, err)
 	m.Close()
 }
+
+// TestInterrupted: Ctrl-C ends a worker though its queue does not answer: one that connects for the first
+// time, and one that had a connection.
+func TestInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 0, "none", short)
+	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "file"), []byte("mine"), 0o600))
+	for i, worked := range []bool{false, true} {
+		x := newLine(t, s.address)
+		s.member[1] = x.address()
+		if !worked {
+			x.hold()
+		}
+		s.work("member", "none")
+		w := s.workers[i]
+		before := 0
+		if worked {
+			s.wait(s.submit(s.source()+"/", "/out", fleet.Options{}))
+			before = x.connected()
+			x.silence()
+		}
+		require.Eventually(t, func() bool { return x.connected() > before }, longest, time.Millisecond)
+		began := time.Now()
+		require.NoError(t, w.cmd.Process.Signal(syscall.SIGINT))
+		<-w.done
+		t.Logf("it ended after %v", time.Since(began))
+		require.Less(t, time.Since(began), 5*time.Second, "an attempt to connect takes 10 s")
+		require.Zero(t, w.cmd.ProcessState.ExitCode(), w.output())
+	}
+}
+
+// TestListen: without a host in its address, the controller listens on IPv4 and IPv6.
+func TestListen(t *testing.T) {
+	t.Parallel()
+	s := &site{t: t, dir: t.TempDir()}
+	s.control("fxfer: credentials", "--listen", ":0")
+	_, port, err := net.SplitHostPort(s.controller.says("fxfer: listening on "))
+	require.NoError(t, err)
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
+		if err != nil {
+			t.Logf("this host has no %s: %v", host, err)
+			continue
+		}
+		require.NoError(t, l.Close())
+		c, err := net.Dial("tcp", net.JoinHostPort(host, port))
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	}
+}

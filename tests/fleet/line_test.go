@@ -18,6 +18,7 @@ type line struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
+	made  int           // connections, since it began
 	open  chan struct{} // closed while bytes pass
 	cut   bool          // connections end at once
 }
@@ -88,6 +89,7 @@ func (g gated) Read(b []byte) (int, error) {
 func (x *line) keep(conns ...net.Conn) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	x.made++
 	for _, c := range conns {
 		x.conns[c] = true
 	}
@@ -118,6 +120,23 @@ func (x *line) hold() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.open = make(chan struct{})
+}
+
+// silence ends all connections, and holds those that come after.
+func (x *line) silence() {
+	x.hold()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for c := range x.conns {
+		_ = c.Close()
+	}
+}
+
+// connected returns how many connections were made.
+func (x *line) connected() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.made
 }
 
 // heal ends what sever or hold have begun.

@@ -46,7 +46,7 @@ send", SRC puts the folder itself below URL, and SRC/ puts its content there.`,
 			if _, err := option.ParseURL(args[1], true); err != nil {
 				return err
 			}
-			x, err := exit.Within(ctx, func() (*fleet.Member, error) { return m.connect(ctx, c) })
+			x, err := m.connect(ctx, c)
 			if err != nil && ctx.Err() != nil {
 				return exit.Interrupted("")
 			}
