@@ -23,6 +23,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/identity/testca"
 )
 
 const top = "../.."
@@ -112,8 +114,13 @@ func joined(text string) string { return continued.ReplaceAllString(text, " ") }
 
 var continued = regexp.MustCompile(` \\\n {5,}`)
 
-// commands checks that the program has the verb and all flags of each command.
+// commands checks that the program has the verb and all flags of each command. Some flags read the files
+// that they name.
 func commands(t *testing.T, fxfer string, all map[string]string) {
+	dir := t.TempDir()
+	ca := testca.New(t, "CA")
+	ca.Write(t, dir, "ca")
+	ca.Issue(t, testca.Client("nas"), "ecdsa").Write(t, dir, "nas")
 	tried := make(map[string]bool)
 	for name, text := range all {
 		var found []string
@@ -142,7 +149,7 @@ func commands(t *testing.T, fxfer string, all map[string]string) {
 				flag, args = last, args[:len(args)-1]
 			}
 			cmd := exec.Command(fxfer, append(args, "--help")...)
-			cmd.Env = append(os.Environ(), "FXFER_HOME="+t.TempDir())
+			cmd.Dir, cmd.Env = dir, append(os.Environ(), "FXFER_HOME="+t.TempDir())
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s: %s\n%s", name, command, out)
 			require.Contains(t, string(out), flag, "%s: %s", name, command)

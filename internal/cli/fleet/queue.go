@@ -23,10 +23,10 @@ type external struct{ nats fleet.NATS }
 func (x *external) add(c *cobra.Command) {
 	flags := c.Flags()
 	option.AddList(flags, &x.nats.URLs, "nats", "URL", "nats:// or tls:// URL of a NATS server of your own; repeatable", parseNATS)
-	option.Add(flags, &x.nats.Credentials, "nats-credentials", "file", "", "NATS: a .creds file, or the seed of an NKey", option.ParseFile)
-	option.Add(flags, &x.nats.CA, "nats-ca", "file", "", "NATS: trust the certificates in this PEM file", option.ParseFile)
-	option.Add(flags, &x.nats.Cert, "nats-cert", "file", "", "NATS: show this certificate, PEM", option.ParseFile)
-	option.Add(flags, &x.nats.Key, "nats-key", "file", "", "NATS: its key, PEM", option.ParseFile)
+	option.Add(flags, &x.nats.Credentials, "nats-credentials", "file", "", "NATS: a .creds file, or the seed of an NKey", option.ParseReadable)
+	option.Add(flags, &x.nats.CA, "nats-ca", "file", "", "NATS: trust the certificates in this PEM file", option.ParseReadable)
+	option.Add(flags, &x.nats.Cert, "nats-cert", "file", "", "NATS: show this certificate, PEM", option.ParseReadable)
+	option.Add(flags, &x.nats.Key, "nats-key", "file", "", "NATS: its key, PEM", option.ParseReadable)
 }
 
 func parseNATS(s string) (string, error) {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -42,19 +43,19 @@ func TestQueueFlags(t *testing.T) {
 	t.Parallel()
 	const nats = "--nats=nats://127.0.0.1:1 "
 	for args, fails := range map[string]string{
-		"start --nats-ca=/ca":                            "--nats-ca needs --nats",
-		"start --nats-cert=/c --nats-key=/k":             "--nats-cert needs --nats",
+		"start --nats-ca=queue.go":                       "--nats-ca needs --nats",
+		"start --nats-cert=queue.go --nats-key=queue.go": "--nats-cert needs --nats",
 		"start --listen=:1 " + nats:                      "--listen is for a queue in the controller",
-		"start --nats-cert=/c " + nats:                   "need each other",
-		"start --nats-key=/k " + nats:                    "need each other",
+		"start --nats-cert=queue.go " + nats:             "need each other",
+		"start --nats-key=queue.go " + nats:              "need each other",
 		"status --controller=x " + nats:                  "--controller is for a queue in the controller",
 		"status --credentials=x " + nats:                 "--credentials is for a queue in the controller",
-		"worker --read=/ --nats-credentials=/c":          "--nats-credentials needs --nats",
-		"submit --nats-key=/k / fxfer://x/y":             "--nats-key needs --nats",
+		"worker --read=/ --nats-credentials=queue.go":    "--nats-credentials needs --nats",
+		"submit --nats-key=queue.go / fxfer://x/y":       "--nats-key needs --nats",
 		"status " + nats:                                 "nats://127.0.0.1:1: nobody answers there",
-		"status --nats-ca=/none " + nats:                 "/none",
-		"status --nats-credentials=/none " + nats:        "/none",
-		"start --nats-cert=/none --nats-key=/no " + nats: "/none",
+		"status --nats-ca=/none " + nats:                 "\"--nats-ca\" flag: open /none",
+		"status --nats-credentials=/none " + nats:        "\"--nats-credentials\" flag: open /none",
+		"start --nats-cert=/none --nats-key=/no " + nats: "\"--nats-cert\" flag: open /none",
 	} {
 		c := New("test")
 		c.SetArgs(strings.Fields(args))
@@ -80,7 +81,14 @@ func TestSubmitInterrupted(t *testing.T) {
 	require.NoError(t, err)
 	defer silent.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
+	defer cancel()
+	go func() {
+		c, err := silent.Accept()
+		cancel()
+		if err == nil {
+			_, _ = io.Copy(io.Discard, c)
+		}
+	}()
 	c := New("test")
 	c.SetArgs([]string{"submit", "--nats", "nats://" + silent.Addr().String(), "/", "fxfer://x/y"})
 	c.SilenceErrors, c.SilenceUsage = true, true

@@ -18,17 +18,26 @@ func ParsePin(s string) (string, error) {
 // AddTrust adds the flags about the server's identity and about this client's.
 func AddTrust(flags *pflag.FlagSet, opt *fxfer.Options) {
 	Add(flags, &opt.Pin, "pin", "key", "", "the server's key, as \"fxfer serve\" prints it; it is remembered", ParsePin)
-	Add(flags, &opt.TLS.CA, "tls-ca", "file", "none", "trust certificates of these CAs (PEM), or system", parsePEM)
+	Add(flags, &opt.TLS.CA, "tls-ca", "file", "none", "trust certificates of these CAs (PEM), or system", parseCA)
 	Add(flags, &opt.TLS.Cert, "tls-cert", "file", "none", "show this certificate (PEM) instead of the key", parsePEM)
 	Add(flags, &opt.TLS.Key, "tls-key", "file", "none", "the private key of that certificate (PEM)", parsePEM)
 }
 
-// parsePEM reads the name of a certificate file, or "none".
+// parsePEM reads the name of a file with a certificate or a key, or "none".
 func parsePEM(s string) (string, error) {
 	if s == "none" {
 		return "", nil
 	}
-	return ParseFile(s)
+	return ParseReadable(s)
+}
+
+// parseCA reads the name of a file with certificates of CAs, "system" or "none".
+func parseCA(s string) (string, error) {
+	if s == "none" {
+		return "", nil
+	}
+	_, err := identity.OpenAuthorities(s, "", nil)
+	return s, err
 }
 
 // ParseTransport reads the name of a transport.

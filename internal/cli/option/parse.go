@@ -177,6 +177,18 @@ func ParseFile(s string) (string, error) {
 	return s, nil
 }
 
+// ParseReadable reads the name of a file on this host that fxfer is to read.
+func ParseReadable(s string) (string, error) {
+	if _, err := ParseFile(s); err != nil {
+		return "", err
+	}
+	f, err := os.Open(s)
+	if err != nil {
+		return "", err
+	}
+	return s, f.Close()
+}
+
 // ParseOutput reads the name of a file on this host that fxfer writes.
 func ParseOutput(s string) (string, error) {
 	if s == "-" {

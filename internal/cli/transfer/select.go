@@ -251,13 +251,13 @@ func listed(name, shown string, nul bool, faults chan<- error) iter.Seq2[string,
 	return func(yield func(string, error) bool) {
 		in, err := os.Open(name)
 		if err != nil {
-			yield("", err)
+			yield("", fmt.Errorf("--files-from: %w", err))
 			return
 		}
 		defer in.Close()
 		for path, err := range filter.ReadFiles(in, nul) {
 			if err != nil {
-				err = fmt.Errorf("%s: %w", shown, err)
+				err = fmt.Errorf("--files-from %s: %w", shown, err)
 				select {
 				case faults <- err:
 				default: // the list was read before, and had the same fault
