@@ -351,7 +351,18 @@ func showChanges(c *cobra.Command, p *doctor.Plan, dryRun bool) (done bool) {
 // needRoot adds a hint to an error that comes from missing privileges.
 func needRoot(err error, c *cobra.Command) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: err}, "it takes root: sudo "+c.CommandPath())
+		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindOther, Err: err}, "it takes root: sudo "+again(c))
 	}
 	return err
+}
+
+// again is the command as it was given, which has flags only.
+func again(c *cobra.Command) string {
+	words := []string{c.CommandPath()}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		if words = append(words, "--"+f.Name); f.Value.Type() != "bool" {
+			words = append(words, f.Value.String())
+		}
+	})
+	return strings.Join(words, " ")
 }
