@@ -287,11 +287,15 @@ func (l *leg) attempts(ctx context.Context) error {
 				continue
 			}
 		}
-		if err == nil || ctx.Err() != nil || !worthwhile(err, try, l.job.Retries) {
+		more := attemptsLeft(err, try, l.job.Retries)
+		if err == nil || ctx.Err() != nil || more == 0 {
 			return err
 		}
-		wait := min(l.job.Backoff<<min(try, 20), maxBackoff)
-		l.log.Warn("attempt failed", "error", err, "again in", wait)
+		wait, all := l.job.wait(try), time.Duration(0)
+		for i := range more {
+			all += l.job.wait(try + i)
+		}
+		l.log.Warn("attempt failed", "error", err, "again in", wait, GivesUpIn, all)
 		from := l.Clock.Now()
 		l.Clock.Sleep(ctx, wait)
 		l.waited += max(0, l.Clock.Now().Sub(from))
@@ -310,19 +314,25 @@ func (l *leg) rename() error {
 	})
 }
 
-// worthwhile reports whether another attempt after this one may succeed.
-func worthwhile(err error, try, retries int) bool {
+// GivesUpIn is the attribute by which the log says how long a run that has failed waits for success.
+const GivesUpIn = "gives up in"
+
+// wait is the time between an attempt, counted from 0, and the next one.
+func (j *Job) wait(try int) time.Duration { return min(j.Backoff<<min(try, 20), maxBackoff) }
+
+// attemptsLeft is how many attempts may follow this one, which failed.
+func attemptsLeft(err error, try, retries int) int {
 	var known *fxfer.Error
 	if errors.As(err, &known) && known.Advice == fxfer.AdviceStandardCrypto { // the processor stays as it is
-		return false
+		return 0
 	}
 	switch fxfer.KindOf(err) {
 	case fxfer.KindUsage, fxfer.KindTrust:
-		return false
+		return 0
 	case fxfer.KindPartial: // changing files may be stable now; unreadable files stay unreadable
-		return try < partialRetries(retries)
+		retries = partialRetries(retries)
 	}
-	return try < retries
+	return max(0, retries-try)
 }
 
 // partialRetries is how many attempts may follow one in which some entries failed.

@@ -486,3 +486,21 @@ func TestSnapshotName(t *testing.T) {
 		require.Equal(t, want, snapshotName(due, due.Add(5*time.Minute), last), last)
 	}
 }
+
+// TestAttemptsLeft: what will hardly go away by itself is tried less often, or not at all.
+func TestAttemptsLeft(t *testing.T) {
+	j := &Job{Retries: 5, Backoff: time.Minute}
+	for kind, want := range map[fxfer.Kind]int{fxfer.KindUnreachable: 5, fxfer.KindPartial: 2, fxfer.KindUsage: 0, fxfer.KindTrust: 0} {
+		err := &fxfer.Error{Kind: kind, Err: errors.New("x")}
+		var all time.Duration
+		for try := range 7 {
+			require.Equal(t, max(0, want-try), attemptsLeft(err, try, j.Retries))
+			if attemptsLeft(err, try, j.Retries) > 0 {
+				all += j.wait(try)
+			}
+		}
+		require.Equal(t, time.Minute<<want-time.Minute, all, "each time twice as long")
+	}
+	require.Equal(t, time.Hour, j.wait(100))
+	require.Zero(t, attemptsLeft(&fxfer.Error{Advice: fxfer.AdviceStandardCrypto, Err: io.EOF}, 0, 5))
+}

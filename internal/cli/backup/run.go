@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ import (
 
 func newRun(file *string) *cobra.Command {
 	var asJSON, isQuiet, due bool
+	retries := -1
 	c := &cobra.Command{
 		Use:               "run [JOB...]",
 		ValidArgsFunction: completeJobs(file, -1),
@@ -31,9 +33,13 @@ func newRun(file *string) *cobra.Command {
 paused run is resumed. A job that is already running is not started again.
 
 With --due, which is meant for timers, it runs only jobs that are due or were
-missed, each once, and only in their windows. Without it, windows don't count.`,
-		Example: "  fxfer backup run home",
-		Args:    func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
+missed, each once, and only in their windows. Without it, windows don't count.
+
+When an attempt fails, run tries again as the job says: by default for half an
+hour, for example until the server has restarted. --retries 0 ends at once.`,
+		Example: `  fxfer backup run home
+  fxfer backup run --retries 0 home`,
+		Args: func(c *cobra.Command, args []string) error { return option.NoEmpty(args) },
 		RunE: func(c *cobra.Command, args []string) error {
 			s, err := openSite(*file)
 			if err != nil {
@@ -48,6 +54,9 @@ missed, each once, and only in their windows. Without it, windows don't count.`,
 			shown := &runDisplay{out: c.OutOrStdout(), errs: c.ErrOrStderr(), json: asJSON, quiet: isQuiet, text: transfer.Totals}
 			var first error
 			for _, j := range jobs {
+				if retries >= 0 {
+					j.Retries = retries
+				}
 				if err := shown.run(ctx, s, j, due); err != nil && first == nil {
 					first = err
 				}
@@ -61,9 +70,18 @@ missed, each once, and only in their windows. Without it, windows don't count.`,
 	flags := c.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&due, "due", false, "run only jobs that are due or were missed")
+	option.Add(flags, &retries, "retries", "n", "the job's", "how often to try again when an attempt fails", parseRetries)
 	flags.BoolVar(&asJSON, "json", false, "print the runs as JSON lines on standard output")
 	flags.BoolVar(&isQuiet, "quiet", false, "print only errors")
 	return c
+}
+
+func parseRetries(s string) (int, error) {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("%q is not a number of attempts", s)
+	}
+	return n, nil
 }
 
 // runDisplay shows runs of jobs while they are under way and when they end.
@@ -75,6 +93,8 @@ type runDisplay struct {
 	mu   sync.Mutex
 	last time.Time
 	line int // width in columns of the line that is redrawn
+
+	waits bool // it has said how to end a run that waits
 }
 
 func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) error {
@@ -191,11 +211,14 @@ func (*warnings) Enabled(_ context.Context, l slog.Level) bool { return l >= slo
 
 // Handle implements slog.Handler.
 func (w *warnings) Handle(_ context.Context, r slog.Record) error {
-	text, separator := r.Message, ": "
+	text, separator, advice := r.Message, ": ", ""
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Key {
 		case "job":
 			return true
+		case backup.GivesUpIn:
+			advice = "Ctrl-C ends it, and the same command resumes; with --retries 0, it does not wait"
+			text += separator + a.Key + " " + a.Value.String()
 		case "error":
 			text += separator + a.Value.String()
 		default:
@@ -206,6 +229,10 @@ func (w *warnings) Handle(_ context.Context, r slog.Record) error {
 	})
 	w.shown.clear()
 	w.shown.warn(w.job, text)
+	if advice != "" && !w.shown.waits {
+		fmt.Fprintln(w.shown.errs, "fxfer: hint: "+advice)
+		w.shown.waits = true
+	}
 	return nil
 }
 
