@@ -23,7 +23,16 @@ type Batch struct {
 
 // NewBatch makes an empty batch for targets of t. It uses only Sync of opt.
 func NewBatch(t *Tree, opt TargetOptions) *Batch {
-	return &Batch{tree: t, opt: opt, most: min(maxBatch, max(openFiles()/4, 1))}
+	return &Batch{tree: t, opt: opt, most: batchOf(OpenFiles())}
+}
+
+// batchOf returns how many targets may be open at a time if this process may have so many files open,
+// 0 for an unknown number.
+func batchOf(openFiles uint64) int {
+	if openFiles == 0 {
+		return maxBatch
+	}
+	return int(min(maxBatch, max(openFiles/4, 1)))
 }
 
 // Add adds a target, and takes it over from the caller.

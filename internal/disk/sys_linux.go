@@ -2,7 +2,6 @@ package disk
 
 import (
 	"encoding/hex"
-	"errors"
 	"io/fs"
 	"os"
 	"strings"
@@ -12,38 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const openNonblock = unix.O_NONBLOCK
-
 // directFlag is the flag for writes past the page cache.
 const directFlag = unix.O_DIRECT
-
-// withFD runs f on the descriptor of file, and repeats it while it is interrupted.
-func withFD(file *os.File, f func(fd int) error) error {
-	conn, err := file.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var result error
-	err = conn.Control(func(fd uintptr) {
-		for {
-			if result = f(int(fd)); !errors.Is(result, unix.EINTR) {
-				return
-			}
-		}
-	})
-	if err != nil {
-		return err
-	}
-	return result
-}
-
-// fileID returns the numbers of file and device.
-func fileID(info fs.FileInfo) (ino, dev uint64) {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Ino, st.Dev
-	}
-	return 0, 0
-}
 
 // changeTime returns when the file or its metadata were last changed, in ns since 1970. Nobody can set
 // that. It is 0 where it is not known.
@@ -54,49 +23,9 @@ func changeTime(info fs.FileInfo) int64 {
 	return 0
 }
 
-// allocated returns how many bytes the file takes on its file system.
-func allocated(info fs.FileInfo) int64 {
-	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return st.Blocks * 512
-	}
-	return 0
-}
-
-// lockFile takes the exclusive lock of an open file, or returns ErrBusy. Closing the file releases
-// the lock.
-func lockFile(file *os.File) error {
-	err := withFD(file, func(fd int) error { return unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) })
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		return ErrBusy
-	}
-	return err
-}
-
 // syncData returns when the file's data, and what is needed to read it back, is on the medium.
 func syncData(file *os.File) error {
 	return withFD(file, unix.Fdatasync)
-}
-
-// syncFolder returns when the folder's names are on the medium, or at once if the file system
-// cannot say.
-func syncFolder(folder *os.Root) error {
-	f, err := folder.Open(".")
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOTSUP) {
-		return err
-	}
-	return nil
-}
-
-// volume is what fxfer needs to know about the file system of a target.
-type volume struct {
-	free         int64 // bytes available to this user
-	freeKnown    bool
-	inMemory     bool // there is no medium to write back to
-	preallocates bool // claims space without writing it
 }
 
 func volumeOf(file *os.File) (volume, error) {
@@ -162,15 +91,6 @@ func punch(file *os.File, off, n int64) error {
 // last called.
 func syncVolume(file *os.File) error { return withFD(file, unix.Syncfs) }
 
-// openFiles returns how many files the process may have open.
-func openFiles() int {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		return 256
-	}
-	return int(min(uint64(limit.Cur), 1<<30)) //nolint:unconvert // signed on some systems
-}
-
 // bootID identifies this run of the kernel. It is zero where that is unknown.
 var bootID = sync.OnceValue(func() (id [32]byte) {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
@@ -183,7 +103,3 @@ var bootID = sync.OnceValue(func() (id [32]byte) {
 	}
 	return id
 })
-
-func isNoSpace(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
-}

@@ -56,14 +56,6 @@ func syncData(file *os.File) error { return file.Sync() }
 // syncFolder does nothing: NTFS journals names, and folders cannot be flushed.
 func syncFolder(*os.Root) error { return nil }
 
-// volume is what fxfer needs to know about the file system of a target.
-type volume struct {
-	free         int64 // bytes available to this user
-	freeKnown    bool
-	inMemory     bool // there is no medium to write back to
-	preallocates bool // claims space without writing it
-}
-
 func volumeOf(file *os.File) (volume, error) {
 	folder, err := windows.UTF16PtrFromString(filepath.Dir(file.Name()))
 	if err != nil {
@@ -103,9 +95,6 @@ func punch(*os.File, int64, int64) error { return errors.ErrUnsupported }
 
 // syncVolume is not possible here.
 func syncVolume(*os.File) error { return errors.ErrUnsupported }
-
-// openFiles returns how many files the process may have open for any purpose.
-func openFiles() int { return 1 << 20 }
 
 // bootID identifies this run of the kernel. It is zero where that is unknown.
 func bootID() (id [32]byte) { return id }

@@ -108,3 +108,11 @@ func (t *Tree) SyncAll() error {
 	}
 	return errors.Join(failed...)
 }
+
+// volume is what fxfer needs to know about the file system of a target.
+type volume struct {
+	free         int64 // bytes available to this user
+	freeKnown    bool
+	inMemory     bool // there is no medium to write back to
+	preallocates bool // claims space without writing it
+}
