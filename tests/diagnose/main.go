@@ -24,7 +24,7 @@ import (
 )
 
 func main() {
-	code, ran, err := apart()
+	code, ran, err := hosts.Apart()
 	if !ran && err == nil {
 		err = compare()
 	}

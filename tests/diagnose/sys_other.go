@@ -9,8 +9,6 @@ import (
 
 var errLinux = errors.New("it needs Linux")
 
-func apart() (code int, ran bool, err error) { return 0, true, errLinux }
-
 func setInitcwnd(netip.Addr, int) error { return errLinux }
 
 func (d disk) mount(string, string) (func() error, error) { return nil, errLinux }

@@ -19,6 +19,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"lukechampine.com/blake3"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 var (
@@ -40,10 +42,15 @@ func TestMain(m *testing.M) {
 	if *seed == 0 {
 		*seed = rand.Uint64N(1 << 32)
 	}
-	if code, ran := apart(); ran {
+	code, ran, err := hosts.Apart()
+	if ran {
 		os.Exit(code)
 	}
-	dir, err := os.MkdirTemp("", "fxfer-faults-")
+	var dir string
+	if err == nil {
+		shareMounts()
+		dir, err = os.MkdirTemp("", "fxfer-faults-")
+	}
 	if err == nil {
 		program = filepath.Join(dir, "fxfer")
 		err = build(program, "0")
@@ -52,7 +59,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
+	code = m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
 }

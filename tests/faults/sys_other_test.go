@@ -2,4 +2,4 @@
 
 package faults
 
-func apart() (code int, ran bool) { return 0, false }
+func shareMounts() {}

@@ -30,6 +30,7 @@ import (
 
 	_ "github.com/fxfer/fxfer/internal/cli" // a change of the program makes cached results invalid
 	"github.com/fxfer/fxfer/internal/fleet"
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 var (
@@ -53,7 +54,14 @@ func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", waiting)
 	flag.Parse()
 	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "fxfer-fleet-")
+		code, ran, err := hosts.Apart()
+		if ran {
+			return code
+		}
+		var dir string
+		if err == nil {
+			dir, err = os.MkdirTemp("", "fxfer-fleet-")
+		}
 		if err == nil {
 			defer func() { _ = os.RemoveAll(dir) }()
 			program = filepath.Join(dir, "fxfer")
