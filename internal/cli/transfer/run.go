@@ -20,6 +20,9 @@ import (
 // Resumes is the hint after an interruption. Streams from standard input cannot resume.
 const Resumes = "the same command resumes"
 
+// answerSoon is when people want to know what a transfer waits for.
+const answerSoon = 3 * time.Second
+
 // Run runs a transfer with a client made from the flags of c, and shows it. The verb is "sent" or
 // "received". The remedy is the hint after an interruption.
 func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Context, *fxfer.Client, fxfer.Transfer) (*fxfer.Report, error)) error {
@@ -37,6 +40,9 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 	opt, call := f.Opt, f.Call
 	opt.Notice, call.Progress, call.File = d.notice, d.progress, d.lists()
 	opt.Confirm = term.Confirmer()
+	if fxfer.IsURL(f.Target) { // otherwise ssh may ask for a password
+		defer sayWait(f.Target, &opt, &call)()
+	}
 	began := time.Now()
 	report, err := exit.Within(ctx, func() (*fxfer.Report, error) {
 		client, err := fxfer.NewClient(opt)
@@ -65,6 +71,24 @@ func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Conte
 		}
 	}
 	return err
+}
+
+// sayWait has a transfer say that its target does not answer, if it has not begun soon, and nobody was
+// asked whether to trust the server. The caller calls done when the transfer has ended.
+func sayWait(target string, opt *fxfer.Options, call *fxfer.Transfer) (done func()) {
+	notice, progress, confirm := opt.Notice, call.Progress, opt.Confirm
+	wait := time.AfterFunc(answerSoon, func() { notice("no answer yet from " + target) })
+	call.Progress = func(p fxfer.Progress) {
+		wait.Stop()
+		progress(p)
+	}
+	if confirm != nil {
+		opt.Confirm = func(ctx context.Context, server, pin string, knownAs []string) (bool, error) {
+			wait.Stop()
+			return confirm(ctx, server, pin, knownAs)
+		}
+	}
+	return func() { wait.Stop() }
 }
 
 // verbs are the names of commands by the verbs in messages.
