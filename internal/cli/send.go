@@ -210,7 +210,7 @@ func sendStream(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
 	if w, ok := in.(io.Writer); ok && term.IsTerminal(w) {
 		return exit.Usage("for example: fxfer send --exec 'pg_dump shop' URL", "standard input is the terminal")
 	}
-	return transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+	return runStream(c, f, "standard input was empty", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
 		return client.SendStream(ctx, pipeReader{ctx, in}, target, call)
 	})
 }
@@ -220,17 +220,25 @@ func sendOutput(c *cobra.Command, f *transfer.Flags, target fxfer.URL) error {
 	if text := command.Warning(f.Exec); text != "" && !f.Quiet {
 		fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s\n", text)
 	}
-	empty := false
-	err := transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (report *fxfer.Report, err error) {
+	return runStream(c, f, command.Empty, func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (report *fxfer.Report, err error) {
 		err = command.Feed(ctx, f.Exec, nil, c.ErrOrStderr(), func(ctx context.Context, out io.Reader) (err error) {
 			report, err = client.SendStream(ctx, out, target, call)
 			return err
 		})
+		return report, err
+	})
+}
+
+// runStream runs a transfer of a stream, and warns if it had nothing: a program before it may have failed.
+func runStream(c *cobra.Command, f *transfer.Flags, warning string, run func(context.Context, *fxfer.Client, fxfer.Transfer) (*fxfer.Report, error)) error {
+	empty := false
+	err := transfer.Run(c, f, "sent", "", func(ctx context.Context, client *fxfer.Client, call fxfer.Transfer) (*fxfer.Report, error) {
+		report, err := run(ctx, client, call)
 		empty = report != nil && report.Bytes == 0
 		return report, err
 	})
 	if err == nil && empty && !f.Quiet {
-		fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s\n", command.Empty)
+		fmt.Fprintf(c.ErrOrStderr(), "fxfer: warning: %s\n", warning)
 	}
 	return err
 }
