@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +17,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 const (
@@ -138,26 +139,16 @@ func refusedFor(err error) bool {
 
 // serve starts JetStream.
 func (c *Controller) serve(keys *Credentials, cert tls.Certificate) (*server.Server, error) {
-	host, port, err := net.SplitHostPort(c.Listen)
+	host, port, err := probeAddress(c.Listen)
 	if err != nil {
 		return nil, err
-	}
-	number, err := strconv.Atoi(port)
-	if err != nil {
-		return nil, fmt.Errorf("%q is not a port", port)
-	}
-	if number == 0 {
-		number = server.RANDOM_PORT
-	}
-	if host == "" {
-		host = everywhere()
 	}
 	member, _, err := keys.key()
 	if err != nil {
 		return nil, err
 	}
 	s, err := server.NewServer(&server.Options{
-		ServerName: serverName, Host: host, Port: number, NoLog: true, NoSigs: true,
+		ServerName: serverName, Host: host, Port: port, NoLog: true, NoSigs: true,
 		JetStream: true, StoreDir: filepath.Join(c.Dir, "store"), SyncAlways: true,
 		TLS: true, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{cert}}, TLSTimeout: 10,
 		Nkeys: []*server.NkeyUser{{Nkey: member}},
@@ -168,20 +159,20 @@ func (c *Controller) serve(keys *Credentials, cert tls.Certificate) (*server.Ser
 	go s.Start() // returns at once or when the server ends, which Shutdown waits for
 	if !s.ReadyForConnections(patience) {
 		s.Shutdown()
-		return nil, fmt.Errorf("can't listen on %s", c.Listen)
+		return nil, fmt.Errorf("the queue did not start within %v", patience)
 	}
 	return s, nil
 }
 
-// everywhere is the address of all interfaces of this host: that of IPv6, which admits IPv4 as well, where
-// the host has it. NATS takes no host for that of IPv4.
-func everywhere() string {
-	l, err := net.Listen("tcp", "[::]:0")
+// probeAddress listens for a moment, and returns host and port as numbers: NATS says of a port that is
+// taken only that it is not ready after a while, and takes no host for that of IPv4.
+func probeAddress(listen string) (host string, port int, err error) {
+	l, err := net.Listen("tcp", listen)
 	if err != nil {
-		return "0.0.0.0"
+		return "", 0, &fxfer.Error{Kind: fxfer.KindUsage, Err: err}
 	}
-	_ = l.Close()
-	return "::"
+	host, _, err = net.SplitHostPort(l.Addr().String())
+	return host, l.Addr().(*net.TCPAddr).Port, errors.Join(err, l.Close())
 }
 
 // follow decides about jobs as their records change, until ctx is done.

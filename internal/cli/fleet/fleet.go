@@ -110,7 +110,10 @@ beside the store, and metrics for Prometheus, which need none.`,
 				}
 				defer ended()
 			}
-			if err := x.Run(ctx); err != nil {
+			switch err := x.Run(ctx); {
+			case fxfer.KindOf(err) == fxfer.KindUsage:
+				return exit.WithHint(err, "--listen names an address of this host with a free port, such as :7500")
+			case err != nil:
 				return &fxfer.Error{Kind: failure, Err: fmt.Errorf("controller: %w", err)}
 			}
 			return nil

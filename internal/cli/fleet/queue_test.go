@@ -95,3 +95,20 @@ func TestSubmitInterrupted(t *testing.T) {
 	_, code := exit.Classify(c.ExecuteContext(ctx))
 	require.Equal(t, 130, code)
 }
+
+// TestListenTaken: a controller whose port is taken says so.
+func TestListenTaken(t *testing.T) {
+	t.Setenv("FXFER_HOME", t.TempDir())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	for listen, fails := range map[string]string{l.Addr().String(): "listen tcp", "127.0.0.1:99999": "invalid port"} {
+		c := New("test")
+		c.SetArgs([]string{"start", "--listen", listen})
+		c.SilenceErrors, c.SilenceUsage = true, true
+		err := c.Execute()
+		require.ErrorContains(t, err, fails)
+		_, code := exit.Classify(err)
+		require.Equal(t, 2, code)
+	}
+}
