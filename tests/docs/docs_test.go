@@ -232,7 +232,7 @@ var elsewhere = []struct{ command, why string }{
 	{"probe www.example.org", "a web server on the Internet; TestFirstFlightInTheLab asks one in a lab"},
 	{install, "this test begins with it"},
 	{"go run ./cmd/fxfer demo", "half a minute: .ci/run cli does it"},
-	{"go test ./...", "this is a part of it"},
+	{"go test -timeout 30m ./...", "this is a part of it"},
 	{"go test ./tests/", "the same test command runs these"},
 	{"go test ./internal/backup", "the same"},
 	{"fxfer fleet start --web", "stays; tests/fleet starts controllers"},
