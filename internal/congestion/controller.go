@@ -36,6 +36,7 @@ type Controller struct {
 	others   others
 	siblings siblings
 	room     room
+	lean     lean
 }
 
 // New returns a Controller that is about to start.
@@ -205,6 +206,9 @@ func (c *Controller) aim(s Sample) time.Duration {
 	}
 	if c.stuck(s) {
 		jitter += delayedAck
+	}
+	if c.state == Cruise {
+		jitter += c.lean.queue
 	}
 	return c.least(s) + jitter
 }

@@ -27,8 +27,9 @@ const (
 func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
 	c.loss.over = 1
-	aim := c.aim(s)
 	trip := max(c.lag(s), dt)
+	c.leans(s, trip)
+	aim := c.aim(s)
 	if c.priority == Low { // others may take the line from it slowly
 		c.others.ours = max(c.line, c.others.ours*(1-dt.Seconds()/longHold.Seconds()))
 	}
