@@ -14,6 +14,7 @@ type Controller struct {
 	state  State
 	since  time.Duration // start of the state
 	from   Sample        // at the start of the state, or of a queue that is too long
+	began  time.Duration // RTT without a queue, then
 	last   Sample        // the present one
 	prior  Sample        // the one before it
 	rate   float64       // bytes/s; +Inf until something was delivered
@@ -192,7 +193,7 @@ func (c *Controller) enter(state State, now time.Duration) {
 	c.state, c.since, c.calm, c.growth = state, now, now, leastGrowth
 	c.doubts.empty, c.doubts.slower, c.doubts.check.on = 0, false, false
 	c.loss.look, c.loss.fresh = look{}, Sample{}
-	c.from = c.last
+	c.from, c.began = c.last, c.model.base
 }
 
 // aim is the queueing delay to hold. It is below the 5 ms at which CoDel begins to drop (RFC 8289).

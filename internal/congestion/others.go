@@ -14,25 +14,23 @@ const (
 	// quickTrips and leastQuick are how long that takes at most.
 	quickTrips = 40
 	leastQuick = time.Second
-	// goalShare is the part of the most that the session ever had that it looks for at the least.
-	goalShare = 0.35
 	// foundShare is the part of what it looks for with which it is content.
 	foundShare = 0.9
-	// quickGain bounds what a session of high priority sends meanwhile, as a multiple of what is
-	// delivered.
-	quickGain = 1.5
-	// floodLoss is the share of loss at which streams of high priority stop growing quickly, and gains
-	// the growth per round trip below which they do: they win nothing more from others.
+	// quickGain bounds what a session sends meanwhile, as a multiple of what is delivered.
+	quickGain = 2
+	// floodLoss is the share of loss at which it stops growing quickly, and gains the growth per round
+	// trip below which it does: it wins nothing more from others.
 	floodLoss = 0.01
 	gains     = 1.05
 	// freeStreams is how many flows of others a session counts as.
 	freeStreams = 1
 	// highStreams is that number for a session of high priority.
 	highStreams = 8
-	// mostPart is the part of the line that a session takes at most beside others, and highPart what one
-	// of high priority looks for: one other flow shall keep four and one tenth of what it has alone.
+	// mostPart is the part of the line that a session goes to beside others, and highPart that of one of
+	// high priority: one other flow shall keep four and one tenth of what it has alone. Where nothing
+	// shows the part, halfShare of the most that the session had is the bound.
 	mostPart  = 0.35
-	highPart  = 0.8
+	highPart  = 0.78
 	halfShare = 0.5
 	// leastStay is how long a session shares at the least.
 	leastStay = 3 * time.Second
@@ -56,11 +54,10 @@ const (
 	filledFor = 300 * time.Millisecond
 	// rise is the growth per round trip of a session that takes again what the line carries.
 	rise = 0.25
-	// poorShare is the part of the line with less of which a session looks for more, and fairShare the
-	// part with which it then is content. seekRise is its growth per round trip meanwhile.
+	// poorShare is the part of the line with less of which a session counts as more flows, and leastPart
+	// the least that a test can show.
 	poorShare = 0.25
-	fairShare = 0.4
-	seekRise  = 0.15
+	leastPart = 0.1
 	// mostFlows bounds as how many flows a session counts whose part of the line is small. flowsMemory
 	// is for how long after these others it still counts as so many.
 	mostFlows   = 4
@@ -68,9 +65,11 @@ const (
 	// flowPackets is the least part of a flow in flight. With less, timers resend what is lost, and
 	// flows lose much.
 	flowPackets = 8
-	// joinRise is the growth per second of what free streams may send behind a deep queue, roomRise
-	// that per round trip behind a short one, and highRise at high priority until they lose something.
+	// joinRise is the growth per second of what free streams may send behind a deep queue, leftRise that
+	// behind a short one of others who were left something, roomRise that per round trip behind another
+	// one, and highRise at high priority until they lose something.
 	joinRise = 0.05
+	leftRise = 0.2
 	roomRise = 0.1
 	highRise = 0.2
 	// lowRise is that of a session of low priority, in 100 ms at the most: while it yields, and after a
@@ -100,13 +99,16 @@ type others struct {
 	most   float64       // bound of free streams, bytes/s
 	peak   float64       // most that was delivered of late beside others, bytes/s
 	quick  time.Duration // until when free streams look for their part of the line quickly
-	poor   bool          // they look for more than the session had
-	ref    Sample        // when they began to do so, or when somebody lost something
-	low    float64       // steady rate when they began, bytes/s
+	poor   bool          // the last test has shown a small part
+	sought time.Duration // when they began to look for it
 	flows  int           // streams that are free
 	bound  bool          // a test has shown their part of the line, and most is by that
 	test   time.Duration // start of the present test whether others are gone; 0 is none
 	deep   time.Duration // queue at that moment
+	part   float64       // of the line that the session has, by the test
+	exact  bool          // it is not more
+	firm   bool          // others are quick, too, and push gentle streams aside
+	vain   bool          // the last test has shown nothing
 	tested time.Duration // end of the last test
 	left   time.Duration // when the others were gone, the last time; 0 is never
 }
@@ -119,17 +121,17 @@ func (c *Controller) share(s Sample) {
 		c.give(s)
 		return
 	}
-	poor := c.state == Doubt && portion(c.from, s) < poorShare
 	if c.others.flows == 0 || s.At-c.others.left > flowsMemory {
 		c.others.flows = freeStreams
 	}
 	c.known = max(c.known, c.line)
 	c.others.peak, c.others.quick = math.Inf(1), 0
-	c.others.most = max(c.line, goalShare*c.doubts.best)
-	c.others.poor, c.others.ref, c.others.low = poor, s, c.model.steady
-	c.others.bound = false
+	c.others.most = max(c.line, mostPart*c.doubts.best)
+	c.others.poor, c.others.bound, c.lean = false, false, lean{}
 	if c.state == Doubt {
-		c.leave(portion(c.from, s))
+		part := portion(c.from, s)
+		c.others.poor, c.others.exact = part < poorShare, false
+		c.claim(part)
 	}
 	c.enter(Compete, s.At)
 	c.compete(s)
@@ -145,19 +147,6 @@ func portion(from, to Sample) float64 {
 	return (1 - to.RTT.Seconds()/from.RTT.Seconds()) / changed
 }
 
-// fair tells whether streams that look for more have a fair part. What is in flight shows in the RTT
-// a round trip later.
-func (c *Controller) fair(s Sample) bool {
-	ref := &c.others.ref
-	if s.Lost > ref.Lost+int64(tellingLosses*s.MSS) { // others have lost something, too, and send less
-		*ref = s
-		return c.model.steady > max(2*c.others.low, goalShare*c.doubts.best)
-	}
-	now := s
-	now.InFlight = c.model.before(s.At - s.RTT).InFlight
-	return s.At-ref.At > 3*s.RTT && 2*now.InFlight > 3*ref.InFlight && portion(*ref, now) > fairShare
-}
-
 // seek lets free streams find their part of the line quickly: gentle ones would take minutes on a
 // long path. It does so where the queue is deep, since quick streams push others out of a short one,
 // and again where gentle streams have lost what was found.
@@ -166,17 +155,14 @@ func (c *Controller) seek(s Sample) {
 	if s.At < o.quick {
 		// A quick stream that looks for the RTT has next to nothing in flight, and would keep that window.
 		flies := float64(s.InFlight) > foundShare*m.delivered*m.base.Seconds()
-		found := m.delivered > foundShare*o.most && s.At-c.since > 2*c.lag(s)
-		switch {
-		case c.priority == High: // the queue is full: more would only make everybody lose more
-			found = m.lost > floodLoss || s.At-o.ref.At > 4*c.lag(s) && m.delivered < gains*m.earlier(s)
-		case o.poor:
-			found = c.fair(s)
-		}
+		age, lag := s.At-o.sought, c.lag(s)
+		// Once the queue is full, more would only make everybody lose more.
+		flood := m.lost > floodLoss || age > 4*lag && m.delivered < gains*m.earlier(s)
 		switch {
 		case !flies:
 			o.quick = max(o.quick, s.At+s.RTT)
-		case found:
+		case o.firm:
+		case flood, m.delivered > foundShare*o.most && age > 2*lag:
 			o.quick = s.At
 		}
 		return
@@ -186,16 +172,20 @@ func (c *Controller) seek(s Sample) {
 	}
 	lost := m.steady < quickShare*o.peak
 	if lost && s.At-o.quick > leastQuick {
-		o.quick = s.At + max(quickTrips*s.RTT, leastQuick)
 		if math.IsInf(o.peak, 1) {
 			o.peak = c.line
 		}
-		if c.priority != High {
-			o.most = max(m.steady, o.peak/2, c.line, goalShare*c.doubts.best)
+		if c.priority != High && !o.bound {
+			o.most = max(m.steady, o.peak/2, c.line, mostPart*c.doubts.best)
 		}
-		o.peak = m.steady
+		c.hurry(s)
 	}
 	o.peak = max(m.steady, o.peak*(1-(s.At-c.prior.At).Seconds()/longHold.Seconds()))
+}
+
+// hurry lets free streams be quick from now on.
+func (c *Controller) hurry(s Sample) {
+	c.others.sought, c.others.quick, c.others.peak = s.At, s.At+max(quickTrips*s.RTT, leastQuick), c.model.steady
 }
 
 // compete lets few streams share the line with others, as their congestion control does. From time
@@ -226,42 +216,44 @@ func (c *Controller) compete(s Sample) {
 		c.others.test, c.full, c.others.left = 0, 0, s.At
 		c.enter(Cruise, s.At)
 	case c.others.test > 0 && c.holds(s, lag):
-		c.weigh(s, lag)
-		c.others.test, c.others.tested = 0, s.At
+		c.glance(s, lag)
+		c.others.test, c.others.tested = 0, s.At-1
+		c.weigh(s)
 		c.rate = c.joins(s, lag)
 	case c.others.test > 0:
+		c.glance(s, lag)
 	case c.tests(s):
+		c.others.exact = false
 		c.others.quick = min(c.others.quick, s.At) // BBR starts anew after it
-		c.others.test, c.others.deep, c.from = s.At, m.queue, m.mean(s.At, m.steadyWindow())
-		c.line = m.steady
+		c.others.test, c.others.deep, c.began, c.from = s.At, m.queue, m.base, m.mean(s.At, max(lag, standingTime))
+		c.line = float64(c.from.InFlight) / max(c.from.RTT, time.Microsecond).Seconds()
 		c.rate = leastShare * c.line
 	default:
 		c.rate = c.joins(s, lag)
 	}
 }
 
-// pauses is the time between two tests. A session that looks for its part looks more often, and one of
-// high priority that has it less, since a test costs it most.
+// pauses is the time between two tests. A session that has not its part looks more often.
 func (c *Controller) pauses() time.Duration {
-	switch {
-	case c.priority == High && c.model.steady > foundShare*c.others.most:
-		return 2 * testEvery
-	case c.priority == High, c.others.poor && c.others.flows < mostFlows:
+	o := &c.others
+	if c.priority == High && c.model.steady < foundShare*o.most || o.poor && o.flows < mostFlows {
 		return testEvery / 2
 	}
 	return testEvery
 }
 
-// alone tells whether the others are gone: the queue is short, and not because of a test. A session with
-// a small part of the line tests so often that it would never know: its long queue must be gone for longer,
-// and so must a shallow one, which others leave empty at times. Siblings make room in a test together, where
-// a queue of others would stay.
+// alone tells whether the others are gone: the queue is short, and not because of a test, or a test has shown that
+// all of it was the session's own. A session with a small part of the line tests so often that it would never
+// know: its long queue must be gone for longer, and so must a shallow one, which others leave empty at times.
+// Siblings make room in a test together, where a queue of others would stay.
 func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	calm := s.At - c.calm
 	switch {
 	case c.others.test > 0 && c.siblings.crowd(s.At):
 		return calm > max(4*lag, leastAlone)
-	case c.shallow() && c.others.bound: // others need time for what has become free
+	case c.others.test > 0 && c.others.exact && c.others.part > wholeShare:
+		return calm > lag
+	case c.others.bound && c.model.steady < wholeShare*c.known: // others need time for what has become free
 		return calm > 3*leastStay
 	case c.shallow():
 		return calm > leastStay
@@ -291,7 +283,7 @@ func (c *Controller) holds(s Sample, lag time.Duration) bool {
 	if c.siblings.crowd(s.At) { // they test, too: once the queue is gone, it must stay so
 		low = max(low, c.aim(s))
 	}
-	return age > max(6*lag, testFor) && c.model.standing > low
+	return age > max(2*lag+scale(c.others.deep, 1/(1-leastShare)), testFor) && c.model.standing > low
 }
 
 // tests tells whether it is time to test whether others are gone. Siblings do so at the same time: each
@@ -299,59 +291,78 @@ func (c *Controller) holds(s Sample, lag time.Duration) bool {
 func (c *Controller) tests(s Sample) bool {
 	b := &c.siblings
 	if !b.crowd(s.At) {
-		settled := c.priority != High || s.At > c.others.quick+4*c.lag(s)
-		return settled && c.stayed(s) > c.pauses()
+		o := &c.others
+		return s.At > o.quick+min(max(4*c.lag(s), standingTime), testEvery) && (o.quick > o.tested || c.stayed(s) > c.pauses())
 	}
 	turn := b.turn != b.Turn
 	b.turn = b.Turn
 	return turn
 }
 
-// weigh takes what a test has shown: a session with a small part of the line looks for more, and counts
-// as more flows, since the others are quick or many.
-func (c *Controller) weigh(s Sample, lag time.Duration) {
+// weigh takes what a test has shown: the session goes to its part of the line. With a small one it counts as
+// more flows, since the others are quick or many.
+func (c *Controller) weigh(s Sample) {
 	m, o := &c.model, &c.others
-	// What others gave up comes back within few of their round trips.
-	soon := min(s.At, o.test+max(6*lag, testFor/3))
-	part := portion(c.from, m.mean(soon, min(soon-o.test-2*lag, m.steadyWindow())))
-	switch {
-	case m.standing > c.least(s)/2: // a queue that is gone does not show the others' part
-		c.leave(part)
-	case c.priority != High && c.shallow(): // the most that it had stands for the line
+	if o.vain = !o.vain && s.Lost-c.from.Lost >= int64(tellingLosses*s.MSS); o.vain {
+		o.quick = s.At // others have lost something, too, and send less: soon again
+		return
+	}
+	c.claim(o.part)
+	if c.priority != High && c.shallow() && c.gone(s) { // the most that it had stands for the line
 		o.bound, o.most = true, min(o.most, halfShare*c.doubts.best)
 	}
 	if c.priority == High || m.standing < m.base/4 {
 		return
 	}
-	o.poor = false
-	switch {
-	case part < poorShare:
+	switch o.poor, o.firm = o.part < poorShare, false; {
+	case o.poor:
+		o.firm = o.flows == mostFlows
 		if more := min(2*o.flows, mostFlows); c.from.InFlight >= int64(more*flowPackets*s.MSS) {
 			o.flows = more
 		}
-		o.poor, o.ref, o.low, o.most = true, s, m.steady, max(m.steady, goalShare*c.doubts.best)
-		o.quick = s.At + max(quickTrips*s.RTT, leastQuick)
-	case part > fairShare:
+	case o.part > mostPart:
 		o.flows = max(o.flows/2, freeStreams)
 	}
 }
 
-// leave bounds the free streams, where they have so much of the line that others have too little: by
-// themselves, they would need minutes on a long path to give it back. It also tells a session of high
-// priority how much more it may have.
-func (c *Controller) leave(part float64) {
-	o, most := &c.others, mostPart
+// glance takes the session's part of the line while the queue falls in a test: before it is gone, and before
+// others have taken what they were left, within few of their round trips.
+func (c *Controller) glance(s Sample, lag time.Duration) {
+	m, o := &c.model, &c.others
+	if age := s.At - o.test; o.exact && (m.queue < o.deep/2 || age > max(4*lag, testFor/3)) || age < 2*lag {
+		return
+	}
+	o.exact = m.queue >= o.deep/2
+	o.part = portion(c.from, m.mean(s.At, max(lag, leastWindow)))
+}
+
+// claim bounds the free streams to the part of the line that the session may have, by the one that it has. By
+// itself, whoever has too little would need minutes on a long path: others get the rest at once, and the session
+// is quick until it has its part.
+func (c *Controller) claim(part float64) {
+	o, goal := &c.others, mostPart
 	if c.priority == High {
-		most = highPart
-		if part < foundShare*most && c.state == Compete {
-			o.bound, o.most = true, c.line*most/max(part, poorShare)
-			o.ref, o.quick = c.last, c.last.At+max(quickTrips*c.last.RTT, leastQuick)
-			return
-		}
+		goal = highPart
 	}
-	if o.bound = most < part && part < wholeShare; o.bound {
-		o.most = min(o.most, c.line*most/part)
+	// A queue that is gone shows only that the part is not less, and few packets show no more.
+	exact := (o.exact || !c.gone(c.last)) && c.from.InFlight >= int64(2*flowPackets*c.last.MSS)
+	if o.bound = part < wholeShare && (exact || part > goal); !o.bound {
+		return
 	}
+	most := c.line * goal / max(part, leastPart)
+	if !exact {
+		most = min(most, o.most)
+	}
+	// Quick streams push others out of a short queue.
+	if o.most = most; part < foundShare*goal && (c.priority == High || c.model.standing >= c.model.base/4) {
+		c.hurry(c.last)
+	}
+}
+
+// gone tells whether the queue is gone since less is sent.
+func (c *Controller) gone(s Sample) bool {
+	short := c.least(s) / 2
+	return c.model.standing <= short && c.model.base > c.began-short
 }
 
 // joins is the bound of free streams. Their slow start, or the window that a quick stream leaves, would
@@ -362,13 +373,15 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 	switch {
 	case c.priority == High:
 		return c.takes(s, lag)
-	case s.At < o.quick && o.poor:
-		o.most *= 1 + seekRise*trips
-	case s.At < o.quick: // as much as it had
-	case m.standing < m.base/4 && !c.shallow() && !o.bound: // there is room, and gentle streams take it slowly
-		o.most *= 1 + roomRise*trips
-	default:
+	case s.At < o.quick:
+		return min(o.most, quickGain*max(m.steady, m.delivered))
+	case o.bound && m.standing >= max(m.base/4, c.aim(s)):
+	case !o.bound && (m.standing >= m.base/4 || c.shallow()):
 		o.most *= 1 + joinRise*dt
+	case o.bound: // others need time for the room that there is
+		o.most *= 1 + leftRise*dt
+	default: // gentle streams take it slowly
+		o.most *= 1 + roomRise*trips
 	}
 	return o.most
 }

@@ -44,65 +44,66 @@ func TestJoins(t *testing.T) {
 		return most
 	}
 	require.InDelta(t, 1.05, grows(func(*Controller) {}), 0.01)
-	require.InDelta(t, 1, grows(func(c *Controller) { c.others.quick = time.Minute }), 0)
-	require.Greater(t, grows(func(c *Controller) { c.others.quick, c.others.poor = time.Minute, true }), 10.0)
+	require.InDelta(t, 1, grows(func(c *Controller) { c.others.quick, c.model.delivered = time.Minute, 1 }), 0)
 	require.Greater(t, grows(func(c *Controller) { c.model.standing = 0 }), 5.0)
+	require.InDelta(t, 1, grows(func(c *Controller) { c.others.bound = true }), 0)
+	require.InDelta(t, 1.2, grows(func(c *Controller) { c.others.bound, c.model.standing = true, 0 }), 0.03)
 }
 
-// TestWeigh: a session that turns out to have a small part of the line looks for more and counts as
-// more flows, and one with most of it counts as one again.
+// TestWeigh: a session that turns out to have a small part of the line looks for more and counts as more flows,
+// is quick for long where that does not help, and counts as one again with most of the line. What a test shows in
+// which others have lost something does not count, once.
 func TestWeigh(t *testing.T) {
 	c := New()
-	c.model.base, c.model.standing, c.others.flows = 20*time.Millisecond, 20*time.Millisecond, 1
-	c.from = Sample{InFlight: 200_000, RTT: 40 * time.Millisecond}
-	mss := 1448
-	weigh := func(at, rtt time.Duration) int { // with three quarters of that in flight
-		c.model.past = nil
-		for i := range 10 {
-			c.model.past = append(c.model.past, Sample{
-				At: at + time.Duration(i)*rtt, Delivered: int64(i) * 150_000, RTT: rtt, MSS: mss,
-			})
-		}
-		c.weigh(c.model.past[9], 0)
+	c.state, c.line, c.others.flows, c.others.exact = Compete, 1e6, 1, true
+	c.model.base, c.model.standing = 20*time.Millisecond, 20*time.Millisecond
+	c.from = Sample{InFlight: 1e6}
+	weigh := func(part float64, mss int, lost int64) int {
+		c.last = Sample{At: c.last.At + 5*time.Second, MSS: mss, Lost: c.from.Lost + lost}
+		c.others.part = part
+		c.weigh(c.last)
 		return c.others.flows
 	}
 	for _, flows := range []int{2, 4, 4} {
-		before := c.others.quick
-		require.Equal(t, flows, weigh(before+time.Second, 39500*time.Microsecond))
-		require.True(t, c.others.poor)
-		require.Greater(t, c.others.quick, before)
+		require.False(t, c.others.firm)
+		require.Equal(t, flows, weigh(0.05, 1448, 0))
+		require.Greater(t, c.others.quick, c.last.At)
 	}
+	require.True(t, c.others.firm)
 	for _, flows := range []int{2, 1, 1} {
-		before := c.others.quick
-		require.Equal(t, flows, weigh(time.Minute, 34*time.Millisecond))
-		require.Equal(t, before, c.others.quick)
+		require.Equal(t, flows, weigh(0.6, 1448, 0))
+		require.Less(t, c.others.quick, c.last.At)
 	}
-	mss = 20_000 // a packet for each of them, or less
-	require.Equal(t, 1, weigh(2*time.Minute, 39500*time.Microsecond))
+	require.Equal(t, 1, weigh(0.05, 100_000, 0)) // few packets for each of them
+	require.Equal(t, 1, weigh(0.05, 1448, 1e6))
+	require.Equal(t, 2, weigh(0.05, 1448, 1e6))
 }
 
-// TestLeave: what is more than a fair part goes back to others at once, and a session of high priority that
-// has less than it may looks for the rest.
-func TestLeave(t *testing.T) {
+// TestClaim: what is more than the session's part goes back to others at once, and one that has less looks for the
+// rest. A queue that is gone shows only that the part is not less.
+func TestClaim(t *testing.T) {
 	for _, c := range []struct {
 		what     string
 		priority Priority
 		part     float64
+		gone     bool
 		want     float64 // bound, where the session has 100 of the line
 		quick    bool
 	}{
-		{"most of the line", Normal, 0.7, 50, false},
-		{"a fair part", Normal, 0.3, 200, false},
-		{"all of it: nobody else is there", Normal, 1, 200, false},
-		{"a negative part shows nothing", Normal, -1, 200, false},
-		{"high, with nearly all", High, 0.88, 100 * highPart / 0.88, false},
-		{"high, with half", High, 0.5, 160, true},
-		{"high, with next to nothing", High, 0.01, 320, true},
-		{"high, with its part", High, 0.75, 200, false},
+		{"most of the line", Normal, 0.7, false, 50, false},
+		{"about its part", Normal, 0.32, false, 100 * mostPart / 0.32, false},
+		{"less", Normal, 0.2, false, 100 * mostPart / 0.2, true},
+		{"next to nothing", Normal, -1, false, 100 * mostPart / leastPart, true},
+		{"all of it: nobody else is there", Normal, 1, false, 200, false},
+		{"at least most of it", Normal, 0.7, true, 50, false},
+		{"at least a fifth", Normal, 0.2, true, 200, false},
+		{"high, with nearly all", High, 0.88, false, 100 * highPart / 0.88, false},
+		{"high, with half", High, 0.5, false, 100 * highPart / 0.5, true},
+		{"high, with its part", High, 0.75, false, 100 * highPart / 0.75, false},
 	} {
 		x := New()
-		x.state, x.priority, x.line, x.others.most = Compete, c.priority, 100, 200
-		x.leave(c.part)
+		x.state, x.priority, x.line, x.others.most, x.others.exact = Compete, c.priority, 100, 200, !c.gone
+		x.claim(c.part)
 		require.InDelta(t, c.want, x.others.most, 0.01, c.what)
 		require.Equal(t, c.quick, x.others.quick > 0, c.what)
 	}

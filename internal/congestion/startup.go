@@ -202,6 +202,7 @@ func (c *Controller) drain(s Sample) {
 	case excess <= 0 && c.stays(s):
 		c.full, c.had, c.doubts.jump = s.At, c.line, 0
 		c.enter(Doubt, s.At)
+		c.doubts.slower = true // what the line carries was measured just now
 		c.doubt(s)
 	case excess <= 0 || age > 4*s.RTT+leastWindow:
 		c.rate = afterDrain * c.line
