@@ -180,6 +180,9 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	age := s.At - c.full
 	if age == 0 {
 		c.doubts.jump = 0
+		if last := &c.outage.stall; last.seen > 0 && s.At-last.seen < 2*trip+max(settleTrips*m.base, leastSettle) {
+			c.doubts.jump = s.RTT - last.rtt // a longer way begins with a silence
+		}
 	}
 	if s.At-c.since > startTrips*trip { // soon after the start, that was what let the RTT grow at once
 		c.doubts.jump = max(c.doubts.jump, s.RTT-m.before(s.At-2*trip).RTT)
