@@ -21,6 +21,7 @@ type lean struct {
 	at     time.Duration // of the last change
 	until  time.Duration // the next change comes after that
 	before float64       // delivered rate before it, bytes/s
+	held   float64       // largest rate since, where there is none yet
 }
 
 // leans makes the queue longer as long as that brings as much more as beside others who have a quarter of
@@ -37,7 +38,14 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 		*l = lean{step: scale(m.base, leanStep), until: s.At + wait}
 	case s.At < c.loss.ceilUntil: // what the queue lost bounds the rate, and the longer one brings nothing yet
 		l.before, l.until = 0, c.loss.ceilUntil
-	case l.before == 0 && s.At < l.until, l.before > 0 && s.At-l.at < wait:
+	case l.before > 0 && s.At-l.at < wait:
+	case l.before == 0 && s.At < l.until:
+		if s.At-l.at > wait {
+			l.held = max(l.held, m.steady)
+		}
+		if m.steady < takenShare*l.held { // others take more and more: a longer aim would hide their queue
+			*l = lean{step: scale(m.base, leanStep), at: s.At, until: s.At + leanHold}
+		}
 	default:
 		now := rateSince(m.before(s.At-m.steadyWindow()), s)
 		if l.before > 0 {
@@ -48,7 +56,8 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 				longer, shorter = shorter, longer
 			}
 			if (longer/shorter-1 > worth) != (l.step > 0) { // undone
-				l.queue, l.step, l.before, l.until = max(0, l.queue-l.step), -l.step, 0, s.At+leanHold
+				l.queue, l.step, l.before, l.held = max(0, l.queue-l.step), -l.step, 0, 0
+				l.at, l.until = s.At, s.At+leanHold
 				return
 			}
 		}
