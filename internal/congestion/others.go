@@ -253,7 +253,7 @@ func (c *Controller) alone(s Sample, lag time.Duration) bool {
 		return calm > max(4*lag, leastAlone)
 	case c.others.test > 0 && c.others.exact && c.others.part > wholeShare:
 		return calm > lag
-	case c.others.bound && c.model.steady < wholeShare*c.known: // others need time for what has become free
+	case c.others.bound && c.model.steady < wholeShare*c.line: // others need time for what they were left
 		return calm > 3*leastStay
 	case c.shallow():
 		return calm > leastStay
