@@ -45,9 +45,10 @@ func New() *Controller { return &Controller{rate: math.Inf(1), loss: losses{over
 
 const (
 	// Every is the time between two decisions, mostly. In the start it is part of a round trip, because
-	// each round trip doubles the rate, but leastEvery at least.
+	// each round trip doubles the rate, but LeastEvery at least. That is the time at low priority on short
+	// paths.
 	Every      = 25 * time.Millisecond
-	leastEvery = 10 * time.Millisecond
+	LeastEvery = 10 * time.Millisecond
 
 	leastAim = 2500 * time.Microsecond
 	mostAim  = 4 * time.Millisecond
@@ -161,7 +162,10 @@ func (c *Controller) decision() Decision {
 // every is the time until the next decision.
 func (c *Controller) every() time.Duration {
 	if (c.state == Startup || c.state == Drain) && c.far() {
-		return min(max(c.model.base/8, leastEvery), Every)
+		return min(max(c.model.base/8, LeastEvery), Every)
+	}
+	if c.priority == Low && c.model.base < 2*Every { // others who begin fill a short queue in few round trips
+		return LeastEvery
 	}
 	return Every
 }
@@ -223,7 +227,7 @@ func (c *Controller) stuck(s Sample) bool { return !c.dense(s) && c.line < poorS
 func (c *Controller) least(s Sample) time.Duration {
 	aim := c.usualAim()
 	if c.priority == Low { // with bursts, too, it is less than that of sessions that go first
-		aim = aim/2 + min(c.others.bursts, aim*2/5)
+		aim = min(max(c.model.base/40, lowLeast), mostAim/2) + min(c.others.bursts, aim*2/5)
 	}
 	if c.others.brim > 0 {
 		aim = min(aim, max(c.others.brim/brimPart, fullQueue))

@@ -160,9 +160,9 @@ func TestSurge(t *testing.T) {
 		if surge {
 			more = 4 * time.Millisecond
 		}
-		step(time.Millisecond, more, 0)
-		step(2*time.Millisecond, 0, 10)
-		state := step(2*time.Millisecond, 0, 10).State
+		step(600*time.Microsecond, more, 0)
+		step(1200*time.Microsecond, 0, 10)
+		state := step(1200*time.Microsecond, 0, 10).State
 		require.Equal(t, surge, state == Cruise, "%v, surge %v", state, surge)
 	}
 }

@@ -83,7 +83,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 			return
 		}
 	}
-	if c.priority == Low && m.queue > aim { // it makes a queue itself, which may be short between two samples
+	if c.priority == Low && min(m.queue, c.overdue(s)) > aim { // it makes a queue itself, which may be short between two samples
 		c.calm, c.growth = s.At, leastGrowth
 	}
 	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way, and
@@ -102,7 +102,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if c.low == 0 {
 		c.low = c.line
 	}
-	if (!c.proved || c.growth >= mostGrowth) && c.line > again*c.low && c.priority != Low {
+	if (!c.proved || c.growth >= mostGrowth) && c.line > again*c.low {
 		c.enter(Startup, s.At) // it carries far more than was known: the start ended early, or others are gone
 		c.low, c.proved, c.opening = 0, false, opening{first: s.At}
 		c.start(s)

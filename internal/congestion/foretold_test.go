@@ -40,26 +40,29 @@ func TestForetold(t *testing.T) {
 	}
 }
 
-// TestEvery: decisions follow one another faster in the start of a far path.
+// TestEvery: decisions follow one another faster in the start of a far path, and always at low priority on a
+// short one.
 func TestEvery(t *testing.T) {
 	for _, c := range []struct {
 		rtt      time.Duration
 		priority Priority
 		want     time.Duration
+		later    time.Duration
 	}{
-		{5 * time.Millisecond, Normal, Every},
-		{50 * time.Millisecond, Normal, leastEvery},
-		{120 * time.Millisecond, Normal, 15 * time.Millisecond},
-		{120 * time.Millisecond, Low, Every},
-		{500 * time.Millisecond, Normal, Every},
+		{5 * time.Millisecond, Normal, Every, Every},
+		{5 * time.Millisecond, Low, LeastEvery, LeastEvery},
+		{50 * time.Millisecond, Normal, LeastEvery, Every},
+		{120 * time.Millisecond, Normal, 15 * time.Millisecond, Every},
+		{120 * time.Millisecond, Low, Every, Every},
+		{500 * time.Millisecond, Normal, Every, Every},
 	} {
 		con := New()
 		con.SetPriority(c.priority)
-		require.Equal(t, Every, con.Update(Sample{MSS: 1448, Streams: 4}).Every, "nothing is known")
+		con.Update(Sample{MSS: 1448, Streams: 4}) // nothing is known
 		s := Sample{At: Every, MSS: 1448, Streams: 4, RTT: c.rtt, Delivered: 1448}
 		require.Equal(t, c.want, con.Update(s).Every, "%+v", c)
 		con.enter(Cruise, s.At)
-		require.Equal(t, Every, con.decision().Every)
+		require.Equal(t, c.later, con.decision().Every)
 	}
 }
 
@@ -72,10 +75,10 @@ func TestSilentDrain(t *testing.T) {
 	con.Update(s)
 	con.enter(Drain, s.At)
 	for range 12 { // nothing arrives for more than leastWindow
-		s.At += leastEvery
+		s.At += LeastEvery
 		con.Update(s)
 	}
-	s.At += leastEvery
+	s.At += LeastEvery
 	s.Delivered += 10 * mss
 	con.Update(s)
 	require.GreaterOrEqual(t, con.line, 0.99*line)

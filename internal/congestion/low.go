@@ -3,6 +3,9 @@ package congestion
 import "time"
 
 const (
+	// lowLeast is the least queue that a session of low priority holds. It is less than half of the usual one on
+	// short paths, where a quarter of what fills them is not much more.
+	lowLeast = 750 * time.Microsecond
 	// roomTrips is for how many round trips a session of low priority makes room for others who begin, at
 	// lowShare of the line's rate.
 	roomTrips = 3
@@ -17,6 +20,13 @@ const (
 	lateShare = 5
 	leastLate = 5 * time.Millisecond
 )
+
+// LowBegins is the rate, in bytes/s, at which all streams of a session of low priority together begin, over a
+// path of that round trip time with segments of mss bytes. The first windows of each, which double by themselves,
+// would fill a short queue before anything is known.
+func LowBegins(rtt time.Duration, mss int) float64 {
+	return firstRate(rtt, mss, lowGain)
+}
 
 // room is what a session of low priority leaves to others who begin.
 type room struct {
@@ -34,7 +44,7 @@ func (c *Controller) makesRoom(s Sample, aim, trip time.Duration) bool {
 	r, dt := &c.room, s.At-c.prior.At
 	r.noise -= fades(r.noise, dt, growthHolds)
 	grown := c.grown(s, trip, dt)
-	bar := max(scale(aim, peakShare), min(scale(r.noise, noiseShare), 2*aim))
+	bar := max(scale(aim, peakShare), min(scale(r.noise, noiseShare), max(2*aim, c.usualAim())))
 	peak := grown > bar && s.At-c.since > 2*trip+soonTime // the queue of the start is gone
 	switch {
 	case peak && r.since == 0:
@@ -59,7 +69,7 @@ func (c *Controller) grown(s Sample, trip, dt time.Duration) time.Duration {
 	m, r, span := &c.model, &c.room, trip+standingTime
 	sent := min(float64(s.Delivered+s.InFlight-c.prior.Delivered-c.prior.InFlight), c.rate*dt.Seconds())
 	r.tried += max(0, seconds(sent/c.line)-dt) - fades(r.tried, dt, span)
-	overdue := seconds(m.overdue(s) / max(min(c.rate, c.line), m.delivered))
+	overdue := c.overdue(s)
 	if overdue > max(lateShare*m.queue, leastLate) {
 		r.late = s.At
 	}
@@ -67,6 +77,11 @@ func (c *Controller) grown(s Sample, trip, dt time.Duration) time.Duration {
 		return 0
 	}
 	return min(m.queue, overdue) - m.stood(s.At, span) - r.tried
+}
+
+// overdue is for how long what should be acknowledged by now takes on the line.
+func (c *Controller) overdue(s Sample) time.Duration {
+	return seconds(c.model.overdue(s) / max(min(c.rate, c.line), c.model.delivered))
 }
 
 // fades is the part of a delay that is forgotten in a time, if all of it is within another one.

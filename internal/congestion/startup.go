@@ -80,7 +80,9 @@ func (c *Controller) start(s Sample) {
 		c.give(s)
 		return
 	}
-	if m.queue > full || c.priority == Low && m.queue > max(2*c.aim(s), c.shortQueue()) || flat && s.Backlog > 0 && lossy ||
+	// An acknowledgement that was late is no queue, and one of others may stay as it is.
+	crowd := c.priority == Low && (min(m.queue, c.overdue(s)) > max(2*c.aim(s), c.shortQueue()) || m.standing > c.aim(s))
+	if m.queue > full || crowd || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
 		queued := m.queue > full/4
 		c.enter(Drain, s.At)
@@ -94,7 +96,7 @@ func (c *Controller) start(s Sample) {
 	}
 	if c.line == 0 { // few packets show no rate
 		if c.priority == Low && s.Began == 0 { // its streams must not double by themselves into a full queue
-			c.rate = c.firstRate(s, lowGain)
+			c.rate = LowBegins(c.model.base, s.MSS)
 		}
 		return
 	}
@@ -109,7 +111,7 @@ func (c *Controller) start(s Sample) {
 		}
 	}
 	if c.rate == 0 { // what the kernel sends at once, however little it says
-		c.rate = c.firstRate(s, gain)
+		c.rate = float64(s.Streams) * firstRate(c.model.base, s.MSS, gain)
 	}
 	line := max(c.line, m.newest(s))
 	if m.earlier(s) == 0 && c.priority != Low { // otherwise the streams, which double by themselves, would wait
@@ -138,9 +140,10 @@ func (c *Controller) start(s Sample) {
 	}
 }
 
-// firstRate is so many times the rate, in bytes/s, at which streams send their first windows.
-func (c *Controller) firstRate(s Sample, gain float64) float64 {
-	return gain * firstWindow * float64(s.Streams*s.MSS) / max(c.model.base, time.Millisecond).Seconds()
+// firstRate is so many times the rate, in bytes/s, at which a stream sends its first window of segments of mss
+// bytes.
+func firstRate(rtt time.Duration, mss int, gain float64) float64 {
+	return gain * firstWindow * float64(mss) / max(rtt, time.Millisecond).Seconds()
 }
 
 // robs tells whether a session of low priority takes the line from others: it goes on to lose something

@@ -116,7 +116,7 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 	tuner := tuner{sender: e.Sender, set: set, Tuning: t, window: newWindow(set), silent: make(silences), moved: make(movements)}
 	tuner.window.relayed = t.Relayed
 	if tuner.priority() == congestion.Low {
-		tuner.window.free = lowStreams
+		tuner.window.free, tuner.window.every = lowStreams, congestion.LeastEvery
 	}
 	tuner.run(ctx)
 }

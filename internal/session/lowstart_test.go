@@ -10,7 +10,8 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// A session of low priority uses few streams until it has decided about a rate, and then all.
+// A session of low priority uses few streams until it has decided about a rate, and then all. The few begin at
+// the rate of one.
 func TestWindowStartsLow(t *testing.T) {
 	p := &paced{info: flying(3, 100*time.Millisecond)}
 	p.info.Protocol = transport.TCP
@@ -25,6 +26,8 @@ func TestWindowStartsLow(t *testing.T) {
 		return w.step(at, congestion.Low, false)
 	}
 	require.Equal(t, lowStreams, step())
+	first := congestion.LowBegins(p.info.RTT, p.info.SndMSS) / lowStreams
+	require.InDeltaSlice(t, []float64{first}, p.bounds, 1e-3, "before anything is known")
 	for range 6 {
 		p.info.Delivered += 4
 		step()

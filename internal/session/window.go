@@ -73,6 +73,13 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	if len(infos) == 0 && len(streams) > 0 { // the host tells nothing about them
 		w.free = 0
 	}
+	if p == congestion.Low && !w.relayed { // those that have just joined
+		for _, d := range streams {
+			if i := infos[d.ID]; i.RTT >= nearRTT {
+				d.beginAt(congestion.LowBegins(i.RTT, i.SndMSS) / lowStreams)
+			}
+		}
+	}
 	if s.Streams == 0 {
 		return w.free
 	}
@@ -324,10 +331,17 @@ func (d *DataStream) begin() {
 	if ok && i.RTT >= nearRTT {
 		d.takeUnsent(firstUnsent)
 	}
+	if ok && i.Protocol == transport.QUIC && i.RTT > 0 {
+		d.beginAt(quicBegins(i.RTT))
+	}
+}
+
+// beginAt bounds the rate of a stream that has no bound yet, in bytes/s.
+func (d *DataStream) beginAt(rate float64) {
 	d.gauge.Lock()
 	defer d.gauge.Unlock()
-	if ok && i.Protocol == transport.QUIC && i.RTT > 0 && d.paced == 0 {
-		d.paced = quicBegins(i.RTT)
-		d.Pace(d.paced)
+	if d.paced == 0 {
+		d.paced = rate
+		d.Pace(rate)
 	}
 }

@@ -124,13 +124,20 @@ func (f *flow) active(now float64) bool {
 	return now >= f.From.Seconds() && (f.To == 0 || now < f.To.Seconds())
 }
 
-// step begins or ends the flow, fills its source, and decides. It says whether it decided.
-func (f *flow) step(now, dt, mss float64) bool {
+// step begins or ends the flow, fills its source, and decides. It says whether it decided. rtt is what the
+// handshakes of its streams have seen.
+func (f *flow) step(now, dt, mss float64, rtt time.Duration) bool {
 	if on := f.active(now); on != f.begun {
 		f.begun = on
 		f.next = now + congestion.Every.Seconds()
+		if f.Priority == congestion.Low {
+			f.next = now + congestion.LeastEvery.Seconds()
+		}
 		for _, s := range f.streams {
 			s.paused = !on
+			if f.Kind == Session && f.Priority == congestion.Low {
+				s.bound = congestion.LowBegins(rtt, int(mss)) / mss / float64(len(f.streams))
+			}
 		}
 	}
 	if !f.begun {

@@ -111,7 +111,7 @@ func (w *world) step(now, dt float64) {
 		w.streams[t.stream].hear(t)
 	}
 	for i, f := range w.flows {
-		if f.step(now, dt, l.mss) && i == 0 && w.Trace != nil {
+		if f.step(now, dt, l.mss, l.RTT+seconds(l.delay())) && i == 0 && w.Trace != nil {
 			w.Trace(Moment{
 				seconds(now), f.decision, f.sample, l.rate * l.mss * 8, seconds(l.delay()), f.control,
 			})
