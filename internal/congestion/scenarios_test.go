@@ -465,9 +465,12 @@ func scenarios() []scenario {
 	add("windows-of-1M-fall", p, flows(capped), 20, 14,
 		least("Mbit/s", 640, func(o outcome) float64 { return o.Goodput(0, o.from, o.to) / 1e6 }))
 
-	narrow := simulate.Flow{Kind: simulate.Session, Count: 1}
 	for _, rate := range []float64{9.6e3, 26.4e3, 64e3, 128e3, 512e3} {
 		for _, rtt := range []time.Duration{150 * ms, 700 * ms} {
+			var begins congestion.Start
+			begins.Connected(0, rtt)
+			begins.Delivered(rate / 8)
+			narrow := simulate.Flow{Kind: simulate.Session, Count: begins.Streams(16)}
 			p := simulate.Path{Rate: rate, RTT: rtt, Queue: 16 << 10}
 			if rate < 50e3 {
 				p.MSS = 536
