@@ -173,15 +173,24 @@ func (g *startGate) first(n int) int {
 
 // bound returns how many of n data streams the path carries, as far as that is known.
 func (g *startGate) bound(n int) int {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.most == 0 || !g.known || g.syns < gatedFrom {
-		return n
-	}
-	if streams := g.start.Streams(g.most); streams < g.most {
+	if _, streams := g.narrow(); streams > 0 {
 		return min(n, streams)
 	}
 	return n
+}
+
+// narrow returns the rate in bytes/s that a narrow line carries at least, and the number of data streams
+// that it carries. Both are 0 where the line is not narrow, and while nothing is known.
+func (g *startGate) narrow() (rate float64, streams int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.most == 0 || !g.known || g.syns < gatedFrom {
+		return 0, 0
+	}
+	if streams = g.start.Streams(g.most); streams >= g.most {
+		return 0, 0
+	}
+	return g.start.Rate(), streams
 }
 
 // widen connects more data streams once the path carries more than it seemed to. It returns when

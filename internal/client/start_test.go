@@ -90,6 +90,8 @@ func TestStartGate(t *testing.T) {
 			l := &line{gate: &startGate{}, rtt: c.rtt, rate: c.rate}
 			l.gate.hold(16)
 			require.Equal(t, 32, l.gate.bound(32), "nothing is known")
+			rate, _ := l.gate.narrow()
+			require.Zero(t, rate)
 			refused, took := l.start()
 			require.Equal(t, c.refused, refused, "%v bit/s", c.rate)
 			require.LessOrEqual(t, took, c.within, "%v bit/s", c.rate)
@@ -99,6 +101,9 @@ func TestStartGate(t *testing.T) {
 				return
 			}
 			require.Equal(t, 16-refused, l.gate.bound(32))
+			rate, streams := l.gate.narrow()
+			require.Equal(t, 16-refused, streams)
+			require.InEpsilon(t, c.rate/8, rate, 0.1)
 			require.NoError(t, l.connect(false), "a stream in place of one that ended")
 			l.gate.delivered(1e9 / 8)
 			require.Equal(t, 32, l.gate.bound(32), "the path carries more than it seemed to")

@@ -27,6 +27,7 @@ type Sample struct {
 	Streams   int           // that may send
 	Gentle    bool          // none of them is quick, whatever was decided
 	Began     float64       // rate at which they began, bytes/s; 0 is at once, with firstWindow
+	Line      float64       // what a narrow line carries at least, by the handshakes, bytes/s; 0 is unknown
 	Windowed  float64       // part of the time since the last one in which the peer's windows held them, 0 to 1
 }
 

@@ -471,13 +471,16 @@ func scenarios() []scenario {
 			begins.Connected(0, rtt)
 			begins.Delivered(rate / 8)
 			narrow := simulate.Flow{Kind: simulate.Session, Count: begins.Streams(16)}
+			known := narrow // where the end that sends has connected
+			known.Begins = begins.Rate() * 8
 			p := simulate.Path{Rate: rate, RTT: rtt, Queue: 16 << 10}
 			if rate < 50e3 {
 				p.MSS = 536
 			}
 			bulk := int(290_000*8/rate) + 1
 			name := fmt.Sprintf("narrow-%.1fk-%dms", rate/1e3, rtt.Milliseconds())
-			add(name, p, flows(narrow), min(bulk, 120), 0, share(0.8), dropped(2))
+			add(name, p, flows(known), min(bulk, 120), 0, share(0.8), dropped(0.5))
+			add(name+"-unknown", p, flows(narrow), min(bulk, 120), 0, share(0.8), dropped(2))
 		}
 	}
 	leaves := simulate.Flow{Kind: simulate.Reno, From: 1500 * ms, To: 6 * time.Second}

@@ -51,6 +51,11 @@ func (c *Controller) start(s Sample) {
 	m := &c.model
 	if c.opening.first == 0 {
 		c.opening.first, c.from = s.At, m.past[0]
+		if s.Line > 0 { // streams began at that rate: there is nothing to look for, unless it was too low
+			c.line, c.rate = s.Line, s.Line
+			c.enter(Cruise, s.At)
+			return
+		}
 	}
 	if s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS) {
 		c.line = max(c.line, m.delivered)

@@ -61,3 +61,29 @@ func TestStartQueue(t *testing.T) {
 		})
 	}
 }
+
+// Handshakes may make a narrow line look slower than it is: a session finds that out.
+func TestStartBelowLine(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate float64 // kbit/s
+		rtt  time.Duration
+		part float64 // of the rate, which is known at first
+	}{
+		{512, 50 * ms, 0.5},
+		{512, 150 * ms, 0.5},
+		{1024, 300 * ms, 0.5},
+		{8192, 50 * ms, 0.1},
+	} {
+		t.Run(fmt.Sprintf("%.0f kbit per s, %v, %.1f", c.rate, c.rtt, c.part), func(t *testing.T) {
+			t.Parallel()
+			const long = 20 * time.Second
+			r := simulate.Run(simulate.Scenario{
+				Path: simulate.Path{Rate: 1e3 * c.rate, RTT: c.rtt, Queue: 64 << 10}, For: long, Seed: 1,
+				Flows: flows(simulate.Flow{Kind: simulate.Session, Count: 2, Begins: c.part * 1e3 * c.rate}),
+			})
+			require.GreaterOrEqual(t, r.Goodput(0, long/2, long), 0.9*1e3*c.rate)
+			require.LessOrEqual(t, r.Dropped(0, 0, long), 0.02)
+		})
+	}
+}

@@ -24,6 +24,11 @@ type StreamSet struct {
 	// retired. It is set before the first stream is added; nil is allowed.
 	Removed func(lived time.Duration)
 
+	// Narrow returns the rate in bytes/s that a narrow line carries at least, and how many streams begin
+	// on it; 0 where it is not narrow, and while nothing is known. It is set before the first stream is
+	// added; nil knows nothing.
+	Narrow func() (rate float64, streams int)
+
 	mu    sync.Mutex // guards what follows
 	conns map[uint64]*DataStream
 	most  int           // streams at a time so far
@@ -63,6 +68,13 @@ func (p *PathStats) add(i *transport.Info) {
 // which is unlimited.
 func NewStreamSet(in, out *pace.Queue) *StreamSet {
 	return &StreamSet{in: in, out: out, conns: make(map[uint64]*DataStream)}
+}
+
+func (s *StreamSet) narrow() (rate float64, streams int) {
+	if s == nil || s.Narrow == nil {
+		return 0, 0
+	}
+	return s.Narrow()
 }
 
 // Add takes a connected stream that has joined the session. It returns nil, and leaves c open, if

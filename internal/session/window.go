@@ -20,6 +20,7 @@ type window struct {
 	control *congestion.Controller
 	record  congestion.Recorder
 	set     *StreamSet
+	line    float64 // rate that a narrow line carries at least, as it was first known, bytes/s; 0 is unknown
 	began   time.Time
 	free    int           // streams that may send, 0 is all
 	cruised float64       // rate before others came, bytes/s
@@ -109,7 +110,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		decided.Free, decided.Rate = 0, min(decided.Rate, max(w.cruised, decided.Line))
 	}
 	w.record.Add(w.control, s, decided)
-	if near := 0 < s.RTT && s.RTT < nearRTT; math.IsInf(decided.Rate, 1) && !near && (quic(infos) || p == congestion.Low) {
+	if near := 0 < s.RTT && s.RTT < nearRTT; math.IsInf(decided.Rate, 1) && !near && (quic(infos) || s.Line > 0 || p == congestion.Low) {
 		return w.free // nothing is known yet, and each has its first bound, or few may send
 	}
 	turns := decided.Free
@@ -253,9 +254,15 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	if s.RTT = w.sum.RTT; busy > 0 {
 		s.Windowed = min(1, windowed.Seconds()/busy.Seconds())
 	}
-	if s.RTT > 0 && quic(infos) {
-		s.Began = quicBegins(s.RTT) * float64(s.Streams)
+	switch {
+	case quic(infos):
+		if s.RTT > 0 {
+			s.Began = quicBegins(s.RTT) * float64(s.Streams)
+		}
+	case w.line == 0:
+		w.line, _ = w.set.narrow()
 	}
+	s.Line = w.line
 	return s
 }
 
@@ -325,14 +332,22 @@ func (d *DataStream) takeUnsent(bytes int) {
 	}
 }
 
-// begin bounds what a new stream takes, and the rate of one of QUIC, until the first decision.
+// begin bounds what a new stream takes, and the rate of one of QUIC or on a narrow line, until the first
+// decision.
 func (d *DataStream) begin() {
 	i, ok := d.Info()
 	if ok && i.RTT >= nearRTT {
 		d.takeUnsent(firstUnsent)
 	}
-	if ok && i.Protocol == transport.QUIC && i.RTT > 0 {
-		d.beginAt(quicBegins(i.RTT))
+	if !ok {
+		return
+	}
+	if i.Protocol == transport.QUIC {
+		if i.RTT > 0 {
+			d.beginAt(quicBegins(i.RTT))
+		}
+	} else if rate, streams := d.set.narrow(); streams > 0 {
+		d.beginAt(rate / float64(streams))
 	}
 }
 

@@ -78,42 +78,57 @@ func (*paced) Prefer(bool) error              { return nil }
 func (p *paced) LimitUnsent(bytes int)        { p.unsent = append(p.unsent, bytes) }
 func (*paced) SetLowerEffort(bool) error      { return nil }
 
-// A stream of QUIC starts as slowly as one of TCP does. The kernel sees to the latter.
+// A stream of QUIC starts as slowly as one of TCP does. The kernel sees to the latter. On a narrow
+// line, streams of TCP begin at its rate.
 func TestBegin(t *testing.T) {
 	for _, c := range []struct {
 		protocol transport.Protocol
 		rtt      time.Duration
+		narrow   float64
 		before   float64
 		bounds   []float64
 	}{
-		{transport.QUIC, 100 * time.Millisecond, 0, []float64{141e3}},
-		{transport.QUIC, 100 * time.Millisecond, 5e6, nil}, // a decision was faster
-		{transport.QUIC, 0, 0, nil},
-		{transport.TCP, 100 * time.Millisecond, 0, nil},
+		{transport.QUIC, 100 * time.Millisecond, 0, 0, []float64{141e3}},
+		{transport.QUIC, 100 * time.Millisecond, 0, 5e6, nil}, // a decision was faster
+		{transport.QUIC, 0, 0, 0, nil},
+		{transport.TCP, 100 * time.Millisecond, 0, 0, nil},
+		{transport.TCP, 700 * time.Millisecond, 60e3, 0, []float64{20e3}},
+		{transport.TCP, 700 * time.Millisecond, 60e3, 5e6, nil},
 	} {
 		p := &paced{info: transport.Info{Protocol: c.protocol, RTT: c.rtt}}
-		d := &DataStream{Conn: p, paced: c.before}
+		d := &DataStream{Conn: p, paced: c.before, set: narrowSet(c.narrow, 3)}
 		d.begin()
 		require.InDeltaSlice(t, c.bounds, p.bounds, 1e-3, "%+v", c)
 	}
 }
 
-// Until something has arrived, streams of QUIC keep their first bounds. Those of TCP have none, and
-// nor has anybody on a near path.
+// narrowSet is a set of streams on a line that carries a rate in bytes/s; 0 is not narrow.
+func narrowSet(rate float64, streams int) *StreamSet {
+	s := NewStreamSet(nil, nil)
+	if rate > 0 {
+		s.Narrow = func() (float64, int) { return rate, streams }
+	}
+	return s
+}
+
+// Until something has arrived, streams of QUIC and those on a narrow line keep their first bounds. Others
+// have none, and nor has anybody on a near path.
 func TestWindowBegins(t *testing.T) {
 	inf := []float64{math.Inf(1)}
 	for _, c := range []struct {
 		protocol transport.Protocol
 		rtt      time.Duration
+		narrow   float64
 		bounds   []float64 // before something has arrived
 	}{
-		{transport.QUIC, 100 * time.Millisecond, nil},
-		{transport.QUIC, nearRTT / 2, inf},
-		{transport.TCP, 100 * time.Millisecond, inf},
+		{transport.QUIC, 100 * time.Millisecond, 0, nil},
+		{transport.QUIC, nearRTT / 2, 0, inf},
+		{transport.TCP, 100 * time.Millisecond, 0, inf},
+		{transport.TCP, 100 * time.Millisecond, 8e3, nil},
 	} {
 		p := &paced{info: flying(3, c.rtt)}
 		p.info.Protocol = c.protocol
-		set := NewStreamSet(nil, nil)
+		set := narrowSet(c.narrow, 1)
 		set.Add(1, p, 1)
 		w := newWindow(set)
 		w.seen[1] = seen{Info: p.info}

@@ -31,6 +31,7 @@ type Flow struct {
 	To     time.Duration // it ends; 0 is never
 	Rate   float64       // bit/s of payload that its source has; 0 is no end. UDP sends at it
 	Window int           // bytes in flight that the buffers of one connection allow; 0 is no bound
+	Begins float64       // bit/s of payload of a session's streams together at first; 0 is at once
 	Pauses []Pause       // of its hosts, in order
 	Late   time.Duration // of a pause of its host, a stream catches up on so much at once
 
@@ -96,7 +97,7 @@ func newFlow(f Flow, mss float64, control func(congestion.Priority) Controller) 
 		made.source = 0
 	}
 	for range max(1, f.Count) {
-		s := &stream{flow: made, bound: math.Inf(1), cap: math.Inf(1), left: math.Inf(1), paused: true}
+		s := &stream{flow: made, bound: made.first(mss), cap: math.Inf(1), left: math.Inf(1), paused: true}
 		s.control = newControl(kind, initialWindow)
 		if f.Window > 0 {
 			s.cap = float64(f.Window) / mss
@@ -104,6 +105,14 @@ func newFlow(f Flow, mss float64, control func(congestion.Priority) Controller) 
 		made.streams = append(made.streams, s)
 	}
 	return made
+}
+
+// first is the bound of a stream until the first decision, packets/s.
+func (f *flow) first(mss float64) float64 {
+	if f.Begins == 0 {
+		return math.Inf(1)
+	}
+	return f.Begins / 8 / mss / float64(max(1, f.Count))
 }
 
 func newControl(k Kind, cwnd float64) control {
@@ -167,6 +176,7 @@ func (f *flow) decide(now, mss float64) {
 		MSS:       int(mss),
 		Streams:   len(f.streams),
 		Gentle:    f.Below == Cubic,
+		Line:      f.Begins / 8,
 		Backlog:   int64(min(math.Floor(f.source), float64(waiting*len(f.streams))) * mss),
 	}
 	s.Windowed = min(1, f.windowed/float64(len(f.streams))/(s.At-f.sample.At).Seconds())
@@ -204,6 +214,9 @@ func (f *flow) act(d congestion.Decision, mss float64) {
 		switch {
 		case d.Free == 0:
 			s.bound, s.left = d.Rate/mss/count, math.Inf(1)
+			if math.IsInf(d.Rate, 1) {
+				s.bound = f.first(mss)
+			}
 		case i < d.Free:
 			s.bound, s.left = d.Rate/mss/float64(d.Free), math.Inf(1)
 		default:
