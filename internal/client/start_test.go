@@ -45,7 +45,7 @@ func (l *line) connect(control bool) error {
 	if err := cfg.Connected(context.Background(), sent, rtt); err != nil {
 		return err
 	}
-	_, rtt = l.cross(3800)
+	_, rtt = l.cross(3500)
 	time.Sleep(rtt)
 	return expect(nil)
 }

@@ -72,8 +72,8 @@ func (c *Controller) packet(s Sample) time.Duration {
 // late and all at once, a smoothed RTT that contains the stall, and what timers sent again.
 func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 	stall := &c.outage.stall
-	late := dt > max(lateTick, c.outage.tick*3/2)
-	more := s.Streams > c.outage.streams // those that begin send at once, and their RTT is a host's
+	late := dt > max(lateTick, c.outage.tick*3/2, c.packet(s)) // less than a packet takes changes nothing
+	more := s.Streams > c.outage.streams                       // those that begin send at once, and their RTT is a host's
 	c.outage.streams = max(c.outage.streams, s.Streams)
 	c.outage.tick += (dt - c.outage.tick) / 8
 	if c.state == Startup || c.state == Drain {

@@ -11,8 +11,8 @@ const (
 	// synSize is an IP packet with a SYN or its answer, with the options that hosts use, bytes.
 	synSize = 60
 	// flightSize is about what the first flights of a TLS handshake take on the wire, both ways
-	// together, bytes. The key exchange is X25519MLKEM768.
-	flightSize = 3800
+	// together, less what SYNs take, bytes. The key exchange is X25519MLKEM768.
+	flightSize = 3500
 	// initialWindow is what a stream sends before the first acknowledgement, bytes (RFC 6928).
 	initialWindow = 10 * 1460
 

@@ -115,8 +115,8 @@ func TestStartByFirstFlights(t *testing.T) {
 	}{
 		{1, 3200 * ms, 150 * ms, 1}, // 9.6 kbit/s
 		{1, 60 * ms, 150 * ms, 1},   // 512 kbit/s
-		{1, 60 * ms, 700 * ms, 3},
-		{2, 120 * ms, 700 * ms, 3},
+		{1, 55 * ms, 700 * ms, 3},
+		{2, 110 * ms, 700 * ms, 3},
 		{1, 15 * ms, 20 * ms, 16}, // 2 Mbit/s
 		{1, 0, 100 * ms, 16},
 		{1, -5 * ms, 100 * ms, 16},

@@ -87,3 +87,19 @@ func TestStartBelowLine(t *testing.T) {
 		})
 	}
 }
+
+// Handshakes may also make it look faster. A host that is late all the time, but by less than a packet takes,
+// sees the queue that follows nevertheless.
+func TestStartAboveLine(t *testing.T) {
+	t.Parallel()
+	const long = 20 * time.Second
+	f := simulate.Flow{Kind: simulate.Session, Count: 1, Begins: 1.2 * 128e3}
+	for at := time.Second; at < long; at += 400 * ms {
+		f.Pauses = append(f.Pauses, simulate.Pause{From: at, For: 60 * ms, Where: simulate.Process})
+	}
+	r := simulate.Run(simulate.Scenario{
+		Path: simulate.Path{Rate: 128e3, RTT: 700 * ms, Queue: 64 << 10}, For: long, Seed: 1, Flows: flows(f),
+	})
+	require.LessOrEqual(t, r.Delay(0.5, long/2, long), 500*ms)
+	require.GreaterOrEqual(t, r.Goodput(0, long/2, long), 0.9*128e3)
+}
