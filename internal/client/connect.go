@@ -192,6 +192,11 @@ func (d *dialer) reach(ctx context.Context) error {
 	return conn.Close()
 }
 
+// doubts tells whether a data stream that hangs is tried with small packets: if the path is alive, packets
+// that vanish do not mean a dead one. A probe looks for black holes by itself, and fills queues, which lose
+// packets, too.
+func (d *dialer) doubts() bool { return d.opened.Load() && d.hello.Intent != wire.Probe }
+
 // join connects one data stream to the session, over the chosen transport.
 func (d *dialer) join(ctx context.Context, id uint64, path transport.Path) (transport.Conn, error) {
 	return d.joinBy(ctx, id, path, session.ProtocolOf(d.chosen().transport))
@@ -202,7 +207,7 @@ func (d *dialer) joinBy(ctx context.Context, id uint64, path transport.Path, by 
 	defer cancel()
 	cfg := d.cfg
 	cfg.Path, cfg.Protocol = path, by
-	cfg.Doubt = d.opened.Load() // packets that vanish then do not mean a dead path
+	cfg.Doubt = d.doubts()
 	expect := d.gate.follow(&cfg, false, d.client.expect(d.url))
 	conn, err := transport.Dial(ctx, d.url.Address(), d.by(cfg), expect)
 	if err != nil {

@@ -158,3 +158,14 @@ func TestProbeAdmission(t *testing.T) {
 		_ = c.Close()
 	}
 }
+
+// A probe fills queues, which lose packets of those that connect then: it does not take that for a black hole.
+func TestProbeDoubts(t *testing.T) {
+	t.Parallel()
+	for intent, doubts := range map[wire.Intent]bool{wire.Probe: false, wire.Push: true} {
+		d := &dialer{hello: wire.Hello{Intent: intent}}
+		require.False(t, d.doubts(), "the path may be dead")
+		d.opened.Store(true)
+		require.Equal(t, doubts, d.doubts(), "%v", intent)
+	}
+}

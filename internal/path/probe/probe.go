@@ -77,7 +77,7 @@ type prober struct {
 type ping struct{ at, rtt time.Duration }
 
 // extraTime is how much longer than Options.Time a probe of a slow path may take.
-const extraTime = 3 * time.Second
+const extraTime = 2500 * time.Millisecond
 
 // errOver says that a probe has had its time.
 var errOver = errors.New("out of time")

@@ -66,6 +66,10 @@ func lost(i *stream.Info) bool {
 	return nothingAcked && i.RetransSegs > 0 && i.InFlight+i.NotSent >= i.SndMSS
 }
 
+// proven reports whether what is lost, or unanswered, cannot be a full queue on the way: that loses one of
+// the packets that are sent again now and then, while small ones pass.
+func proven(i *stream.Info) bool { return unanswered(i) || lost(i) && i.RetransSegs >= lostLeast }
+
 // unanswered reports whether our first message arrived but nothing came back.
 func unanswered(i *stream.Info) bool { return i.BytesAcked > 1 && i.BytesReceived == 0 }
 
@@ -74,6 +78,8 @@ const (
 	// between two looks.
 	doubtAfter = 750 * time.Millisecond
 	doubtEvery = 250 * time.Millisecond
+	// lostLeast is how often a segment must be sent again before it counts as vanished.
+	lostLeast = 2
 )
 
 // watchForBlackHole watches a handshake until the caller calls stop, which waits for the watcher.
@@ -88,14 +94,21 @@ func (c *Conn) watchForBlackHole(ctx context.Context, addr string, cfg Config, e
 			return
 		}
 		// A peer that was only stopped answers both now. The small packets may be faster.
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(2 * doubtEvery):
-		}
-		if info, ok := c.Info(); ok && (lost(&info) || unanswered(&info)) {
-			c.hole.Store(true)
-			_ = c.tcp.SetDeadline(time.Unix(1, 0))
+		for wait := 2 * doubtEvery; ; wait = doubtEvery {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+			info, ok := c.Info()
+			if !ok || !lost(&info) && !unanswered(&info) {
+				return
+			}
+			if proven(&info) {
+				c.hole.Store(true)
+				_ = c.tcp.SetDeadline(time.Unix(1, 0))
+				return
+			}
 		}
 	}()
 	return func() {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/transport/stream"
 	"github.com/fxfer/fxfer/internal/transport/transporttest"
 )
 
@@ -36,4 +37,23 @@ func TestDoubtIsNoProof(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, c.Close())
 	require.NoError(t, <-served)
+}
+
+// A full queue loses a packet, or two, while small ones pass.
+func TestProven(t *testing.T) {
+	t.Parallel()
+	const full = 1448
+	for _, c := range []struct {
+		name string
+		info stream.Info
+		hole bool
+	}{
+		{"sent again once", stream.Info{SndMSS: full, InFlight: full, RetransSegs: 1}, false},
+		{"sent again twice", stream.Info{SndMSS: full, InFlight: full, RetransSegs: 2}, true},
+		{"a small packet", stream.Info{SndMSS: full, InFlight: 100, RetransSegs: 9}, false},
+		{"acknowledged", stream.Info{SndMSS: full, InFlight: full, RetransSegs: 9, BytesAcked: 2000, BytesReceived: 1}, false},
+		{"acknowledged, but not answered", stream.Info{SndMSS: full, BytesAcked: 2000}, true},
+	} {
+		require.Equal(t, c.hole, proven(&c.info), c.name)
+	}
 }
