@@ -124,7 +124,9 @@ func measurements(r *fxfer.ProbeReport) (all rows) {
 
 // remarks are about requests, and what could not be measured.
 func remarks(r *fxfer.ProbeReport) (all rows) {
-	all.add("requests", fmt.Sprintf("%s a second of %s on %s, each waiting for its reply", units.Grouped(int64(r.Rate.PerSecond)), "2 KiB", units.Count(int64(r.Rate.Connections), "connection", "connections")))
+	if r.Rate.Connections > 0 {
+		all.add("requests", fmt.Sprintf("%s a second of %s on %s, each waiting for its reply", units.Grouped(int64(r.Rate.PerSecond)), "2 KiB", units.Count(int64(r.Rate.Connections), "connection", "connections")))
+	}
 	if r.Stall {
 		all.add("stalls", "two writes without TCP_NODELAY wait for a delayed ACK: Nagle's algorithm holds the second back; one write does not")
 	}
@@ -142,7 +144,12 @@ func sufficient(streams int) string {
 }
 
 func (all *rows) addFlow(f *probe.Flow) {
-	all.add("goodput "+string(f.Direction), fmt.Sprintf("%s with %s", units.Rate(f.Goodput), units.Count(int64(f.Streams), "stream", "streams")), f.Congestion,
+	goodput := fmt.Sprintf("%s with %s", units.Rate(f.Goodput), units.Count(int64(f.Streams), "stream", "streams"))
+	if f.Segments == 0 { // it was cut short, or the system does not count them
+		all.add("goodput "+string(f.Direction), goodput, "BDP "+units.Bytes(f.BDP))
+		return
+	}
+	all.add("goodput "+string(f.Direction), goodput, f.Congestion,
 		fmt.Sprintf("%s of %s segments sent again (after slow start %s)", units.Grouped(f.Retransmitted), units.Grouped(f.Segments), units.Percent(f.Loss)))
 	all.add("", fmt.Sprintf("BDP %s, receiver's window %s (full %s of the time), send buffer %s (full %s), receive buffer %s",
 		units.Bytes(f.BDP), units.Bytes(f.SndWnd), units.Percent(f.RwndLimited), units.Bytes(f.SndBuf), units.Percent(f.SndbufLimited), units.Bytes(f.RcvBuf)))
@@ -204,6 +211,9 @@ type exchange struct {
 var sides = []string{"neither", "client", "server", "both"}
 
 func exchanges(r *fxfer.ProbeReport) []exchange {
+	if !slices.ContainsFunc(r.Exchanges, func(l probe.Latency) bool { return l.Count > 0 }) { // there was no time for any
+		return nil
+	}
 	all := []exchange{{Title: "Request and reply, one connection: median by who sets TCP_NODELAY"}, {Title: "The same with a new connection each time, TLS included"}}
 	for t, perConnection := range []int{0, 1} {
 		for _, size := range probe.Sizes {

@@ -51,6 +51,20 @@ func TestProbeText(t *testing.T) {
 	require.Contains(t, text.String(), "send would     begin with 4 streams, newreno\n")
 }
 
+// What a slow path left no time for is not shown as if it were nothing.
+func TestProbeTextCutShort(t *testing.T) {
+	t.Parallel()
+	r := report()
+	r.Flows = []probe.Flow{{Direction: probe.Up, Streams: 1, Goodput: 57.1e3, BDP: 601}}
+	r.Exchanges = nil
+	var text strings.Builder
+	printProbe(&text, r)
+	require.Contains(t, text.String(), "goodput up     57.1 kbit/s with 1 stream, BDP 601 B\n")
+	for _, absent := range []string{"segments", "message", "a second"} {
+		require.NotContains(t, text.String(), absent)
+	}
+}
+
 // The page has a date, keys with figures, whole texts, and a scale that a spike does not set.
 func TestProbePage(t *testing.T) {
 	t.Parallel()
