@@ -209,11 +209,19 @@ func (o *offers) open(e *receiving, blocks int64) *deltaReceive {
 		if err != nil {
 			continue
 		}
-		if size := old.Identity().Size; size >= oldFrom && size <= wire.MaxSize {
-			return newDeltaReceive(old, size, how)
+		if d := useful(old, how); d != nil {
+			return d
 		}
-		_ = old.Close()
 	}
+	return nil
+}
+
+// useful returns the delta against an old version, or closes that and returns nil if it is too small.
+func useful(old *disk.Source, how wire.Delta) *deltaReceive {
+	if size := old.Identity().Size; size >= oldFrom && size <= wire.MaxSize {
+		return newDeltaReceive(old, size, how)
+	}
+	_ = old.Close()
 	return nil
 }
 
@@ -227,7 +235,7 @@ func (o *offers) openEarly(e *receiving, how wire.Delta) *deltaReceive {
 	if err != nil {
 		return nil
 	}
-	return newDeltaReceive(old, old.Identity().Size, how)
+	return useful(old, how) // the session that sent it may have ended before the first block
 }
 
 // handle acts on a message about an entry's old version. e is nil if it is resolved.

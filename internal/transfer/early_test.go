@@ -89,6 +89,24 @@ func TestEarly(t *testing.T) {
 	}
 }
 
+// TestEarlyEmpty: a session that sent a file while it grew ended before the first block was written.
+func TestEarlyEmpty(t *testing.T) {
+	source, target := t.TempDir(), t.TempDir()
+	require.NoError(t, os.Mkdir(filepath.Join(source, "sub"), 0o755))
+	require.NoError(t, os.WriteFile(filepath.Join(source, "sub", "f"), randomBytes(seeded(t), 6<<20), 0o644))
+	x := sendEarly(t, source, target, 5<<20)
+	x.ok(t)
+	parts, err := filepath.Glob(filepath.Join(target, "sub", ".fxfer-*.part"))
+	require.NoError(t, err)
+	require.Len(t, parts, 1)
+	require.NoError(t, os.Truncate(parts[0], 0))
+	x = session{source: &TreeSource{Roots: []Root{{Tree: openTree(t, source), Path: "."}}}, target: openTree(t, target),
+		path: ".", streams: 3, opt: wire.Target{Delta: wire.DeltaAuto}, patient: true}
+	x.run(t, t.Context())
+	x.ok(t)
+	requireSameTree(t, source, target)
+}
+
 // TestEarlyEnds: a file that is cut or replaced while it is sent fails and goes at the target, and
 // one that the target has already is not taken.
 func TestEarlyEnds(t *testing.T) {
