@@ -19,6 +19,8 @@ const (
 	// surelyNarrow is the rate in bytes/s below which SYNs alone decide. Jitter hardly makes a fast
 	// line look so narrow.
 	surelyNarrow = 200e3 / 8
+	// farEnough is the least RTT of a path whose handshakes tell the rate at which streams begin.
+	farEnough = 5 * time.Millisecond
 	// widenEvery is how often a session on a narrow line looks whether it carries more.
 	widenEvery = 500 * time.Millisecond
 )
@@ -180,7 +182,8 @@ func (g *startGate) bound(n int) int {
 }
 
 // narrow returns the rate in bytes/s that a narrow line carries at least, and the number of data streams
-// that it carries. Both are 0 where the line is not narrow, and while nothing is known.
+// that it carries. Both are 0 where the line is not narrow, and while nothing is known. On a near path the
+// rate is 0: a host that is late says more there than the line.
 func (g *startGate) narrow() (rate float64, streams int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,6 +192,9 @@ func (g *startGate) narrow() (rate float64, streams int) {
 	}
 	if streams = g.start.Streams(g.most); streams >= g.most {
 		return 0, 0
+	}
+	if g.least < farEnough {
+		return 0, streams
 	}
 	return g.start.Rate(), streams
 }

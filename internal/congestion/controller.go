@@ -90,6 +90,9 @@ func (c *Controller) String() string {
 func (c *Controller) Update(s Sample) Decision {
 	dt := s.At - c.last.At
 	c.prior, c.last = c.last, s
+	if c.state == Cruise && c.refuted(s) {
+		c.enter(Startup, s.At)
+	}
 	if c.quiet(s, dt) {
 		c.pass(dt)
 		return c.decision()

@@ -51,7 +51,7 @@ func (c *Controller) start(s Sample) {
 	m := &c.model
 	if c.opening.first == 0 {
 		c.opening.first, c.from = s.At, m.past[0]
-		if s.Line > 0 { // streams began at that rate: there is nothing to look for, unless it was too low
+		if s.Line > 0 && !c.refuted(s) { // streams began at that rate: there is nothing to look for, unless it was too low
 			c.line, c.rate = s.Line, s.Line
 			c.enter(Cruise, s.At)
 			return
@@ -143,6 +143,15 @@ func (c *Controller) start(s Sample) {
 	if !early && m.lost > mostRandom && s.Lost-m.before(s.At-m.rateWindow(s)).Lost >= int64(tellingLosses*s.MSS) { // it may be more than passes
 		c.rate = min(c.rate, c.line)
 	}
+}
+
+// refuted tells whether the line is not as narrow as handshakes made it look, because a host was late with
+// them: on such a line a full packet takes longer than a small one, which the smoothed RTT shows in part.
+func (c *Controller) refuted(s Sample) bool {
+	if s.Line == 0 || s.Least == 0 || c.proved || s.Delivered < int64(s.MSS) {
+		return false
+	}
+	return s.RTT-s.Least < seconds(float64(s.MSS)/s.Line)/16 // a new RTT counts by an eighth (RFC 6298)
 }
 
 // firstRate is so many times the rate, in bytes/s, at which a stream sends its first window of segments of mss

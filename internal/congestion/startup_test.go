@@ -103,3 +103,16 @@ func TestStartAboveLine(t *testing.T) {
 	require.LessOrEqual(t, r.Delay(0.5, long/2, long), 500*ms)
 	require.GreaterOrEqual(t, r.Goodput(0, long/2, long), 0.9*128e3)
 }
+
+// A host was so late with the handshakes that a fast line looked narrow: the first full packet shows that
+// it is not.
+func TestStartLate(t *testing.T) {
+	t.Parallel()
+	for _, looks := range []float64{14e3, 100e3, 1e6} {
+		r := simulate.Run(simulate.Scenario{
+			Path: simulate.Path{Rate: 1e8, RTT: 50 * ms, Queue: 64 << 10}, For: 8 * time.Second, Seed: 1,
+			Flows: flows(simulate.Flow{Kind: simulate.Session, Count: 2, Begins: looks}),
+		})
+		require.GreaterOrEqual(t, r.Goodput(0, 4*time.Second, 8*time.Second), 0.9e8, "%v bit/s", looks)
+	}
+}

@@ -346,7 +346,7 @@ func (d *DataStream) begin() {
 		if i.RTT > 0 {
 			d.beginAt(quicBegins(i.RTT))
 		}
-	} else if rate, streams := d.set.narrow(); streams > 0 {
+	} else if rate, streams := d.set.narrow(); rate > 0 {
 		d.beginAt(rate / float64(streams))
 	}
 }

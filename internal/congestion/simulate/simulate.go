@@ -85,6 +85,11 @@ func Run(s Scenario) *Result {
 	w.result = &Result{Flows: make([]Counts, len(s.Flows)), Elapsed: s.For}
 	for _, f := range s.Flows {
 		made := newFlow(f, w.line.mss, s.Control)
+		if f.Begins > 0 { // handshakes have shown the RTT of small packets, too
+			for _, x := range made.streams {
+				x.srtt, x.least = s.Path.RTT.Seconds(), s.Path.RTT.Seconds()
+			}
+		}
 		w.flows = append(w.flows, made)
 		for _, of := range made.streams {
 			of.number = len(w.streams)
