@@ -44,10 +44,10 @@ type Controller struct {
 func New() *Controller { return &Controller{rate: math.Inf(1), loss: losses{over: 1}} }
 
 const (
-	// Every is the time between two decisions, mostly. In the start it is part of a round trip, because
-	// each round trip doubles the rate, but LeastEvery at least. That is the time at low priority on short
-	// paths.
-	Every      = 25 * time.Millisecond
+	// Every is the time between two decisions, mostly.
+	Every = 25 * time.Millisecond
+	// LeastEvery is the least such time: in the start it is part of a round trip, because each round trip
+	// doubles the rate, and at low priority on short paths it is LeastEvery.
 	LeastEvery = 10 * time.Millisecond
 
 	leastAim = 2500 * time.Microsecond
