@@ -62,7 +62,12 @@ func (r *Recorder) Add(c *Controller, s Sample, d Decision) {
 	}
 	r.base = c.model.base
 	if !others && c.model.base > 0 {
-		r.stats.Policed += r.police.look(s, r.queued(c, s), r.stats.QueueMost < max(leastQueue, c.model.base/5), max(c.model.steadyWindow(), steadyTrips*s.RTT))
+		bare := r.stats.QueueMost < max(leastQueue, c.model.base/5)
+		found := r.police.look(s, r.queued(c, s), bare, max(c.model.steadyWindow(), steadyTrips*s.RTT))
+		if bare && c.loss.policed > 0 && s.At < c.loss.ceilUntil { // the session stays below it, and loses little
+			found = max(found, dt)
+		}
+		r.stats.Policed += found
 	}
 	switch { // a loss shows after a round trip
 	case others:
