@@ -164,3 +164,30 @@ func TestRecorderBurst(t *testing.T) {
 	require.Zero(t, none.LostOwn)
 	require.Equal(t, int64(625), none.LostLine)
 }
+
+// A session that stays below a policer it has found loses hardly anything. The time counts, unless the path has
+// ever had a queue.
+func TestRecorderStaysBelowPolicer(t *testing.T) {
+	const base = 50 * time.Millisecond
+	for _, x := range []struct {
+		found float64
+		queue time.Duration
+		want  time.Duration
+	}{
+		{1e6, time.Millisecond, 2 * time.Second},
+		{0, time.Millisecond, 0},
+		{1e6, base, 0},
+	} {
+		c := New()
+		c.model.base, c.model.queue = base, x.queue
+		c.loss.policed, c.loss.ceilUntil = x.found, time.Minute
+		var r Recorder
+		s := Sample{MSS: 1000, RTT: base + x.queue}
+		for range 80 {
+			s.At += 25 * time.Millisecond
+			s.Delivered += 25e3
+			r.Add(c, s, Decision{State: Cruise})
+		}
+		require.Equal(t, x.want, r.Stats(c).Policed, "%+v", x)
+	}
+}
