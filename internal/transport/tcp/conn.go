@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
@@ -44,6 +45,7 @@ type Conn struct {
 	window atomic.Pointer[decision] // what was requested for the socket's buffers
 	hole   atomic.Bool              // watchForBlackHole has proven one
 	near   bool                     // the path stays within a building
+	wakes  wakes                    // the reader's
 	awaits int                      // what Await has set, 0 if nothing; the reader's
 	roomy  int                      // for what Await has made room; the reader's
 	unread int                      // what LimitUnread has set, 0 if nothing; the reader's
@@ -78,18 +80,23 @@ func (s socketOf) Read(p []byte) (int, error) {
 	n, err := s.TCPConn.Read(p)
 	if d := s.c.window.Load(); d.exact {
 		keepWindow(s.TCPConn, d.rcv)
+	} else if !s.c.near {
+		s.c.wakes.arrived(n, time.Now())
 	}
 	return n, err
 }
 
-// Await sets how many bytes wake up a Read that waits, on a near path. They take part of the window
-// meanwhile, which a far path may need, and a fixed one lacks.
+// Await sets how many bytes wake up a Read that waits. They take part of the window meanwhile, which a
+// fixed one lacks. On a far path they are no more than wakes allow.
 func (s socketOf) Await(n int) {
 	c := s.c
-	if !c.near || c.window.Load().exact || n == max(1, c.awaits) {
+	if !c.near {
+		n = max(1, min(n, c.wakes.bytes))
+	}
+	if c.window.Load().exact || n == max(1, c.awaits) {
 		return
 	}
-	if n > c.roomy { // the kernel enlarges its buffer for that
+	if c.near && n > c.roomy { // the kernel enlarges its buffer for that
 		setReadLowWater(s.TCPConn, 2*n)
 		c.roomy = n
 	}
@@ -161,6 +168,7 @@ func preset(cfg Config) decision {
 func (c *Conn) settle() error {
 	rtt := c.pathNow(c.cfg.Path).RTT
 	c.near = 0 < rtt && rtt < nearPath
+	c.wakes.pause = rtt / wakesInTrip
 	if c.cfg.automatic() {
 		chooseCongestion(c.tcp, c.pathNow(c.cfg.Path), c.cfg.SockBuf > 0)
 	}
