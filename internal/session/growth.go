@@ -28,6 +28,8 @@ const (
 	costly = 1.5e9 / 8
 	// pays is the least gain for which streams are added again.
 	pays = 1.04
+	// spareWindow is how many times the BDP the congestion windows of those that remain shall hold.
+	spareWindow = 1.25
 	// settled is the gain between two measurements below which slow start is over.
 	settled = 1.10
 )
@@ -92,13 +94,19 @@ func (g *growth) roomy(goodput float64, o *observation) bool {
 	return 2*goodput*o.minRTT.Seconds() < float64(g.active*min(o.window, o.peer))
 }
 
-// sufficient is the number of streams whose windows hold twice the BDP, which BBR keeps in flight
-// (cwnd_gain in net/ipv4/tcp_bbr.c). goodput is in bytes/s.
+// sufficient is the number of streams whose buffers hold twice the BDP, which BBR keeps in flight
+// (cwnd_gain in net/ipv4/tcp_bbr.c), and whose congestion windows have room for it now: a paced stream
+// does not use all of its window, and one of cubic needs seconds for a larger one. goodput is in bytes/s.
 func sufficient(goodput float64, o *observation) int {
 	if o.window == 0 {
 		return o.streams
 	}
-	return max(fewStreams, int(2*goodput*o.minRTT.Seconds()/float64(o.window))+1)
+	bdp := goodput * o.minRTT.Seconds()
+	n := max(fewStreams, int(2*bdp/float64(o.window))+1)
+	if o.cwnd > 0 {
+		n = max(n, int(spareWindow*bdp*float64(o.sending)/float64(o.cwnd))+1)
+	}
+	return n
 }
 
 func isNear(rtt time.Duration) bool { return 0 < rtt && rtt < nearRTT }

@@ -152,7 +152,8 @@ type observation struct {
 	behind  bool      // the streams do not send at the rate that the path may carry
 	need    int       // streams that would, in spite of loss; 0 is unknown
 	relayed bool      // the streams end at a relay
-	cwnd    int       // congestion windows of the streams in use together, bytes
+	sending int       // streams in use
+	cwnd    int       // their congestion windows together, bytes
 	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 	peer    int       // largest receive window of a stream, bytes
 }
@@ -168,13 +169,12 @@ func (t *tuner) observe(now time.Time, written int64, infos map[uint64]transport
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observation{at: now, written: written, streams: len(infos)}
 	var busy, limited, rtts, idle time.Duration
-	used := 0
 	for _, i := range infos {
 		if m := i.MinRTT; m > 0 && (o.minRTT == 0 || m < o.minRTT) {
 			o.minRTT = m
 		}
 		if i.InFlight > 0 {
-			used++
+			o.sending++
 			rtts += i.RTT
 			o.cwnd += i.Cwnd
 		} else {
@@ -189,8 +189,8 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 		o.peer = max(o.peer, i.SndWnd)
 	}
 	switch {
-	case used > 0: // what the others measured is old
-		o.rtt = rtts / time.Duration(used)
+	case o.sending > 0: // what the others measured is old
+		o.rtt = rtts / time.Duration(o.sending)
 	case len(infos) > 0:
 		o.rtt = idle / time.Duration(len(infos))
 	}
