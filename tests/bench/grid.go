@@ -140,8 +140,8 @@ var grids = []grid{
 			{link: wan(gbit, 10*time.Millisecond, 0), tests: []test{halfFile(filePeers)}},
 			{link: wan(gbit, 50*time.Millisecond, 0), tests: []test{oneFile, tenFiles}},
 			{link: wan(gbit, 120*time.Millisecond, 0), tests: []test{oneFile, tenFiles}},
-			{link: wan(10*gbit, 10*time.Millisecond, 0), tests: []test{tenGigabytes}},
-			{link: wan(10*gbit, 50*time.Millisecond, 0), tests: []test{tenGigabytes}},
+			{link: wan(10*gbit, 10*time.Millisecond, 0), tests: []test{fourFiles}},
+			{link: wan(10*gbit, 50*time.Millisecond, 0), tests: []test{fourFiles}},
 		},
 	},
 	{
@@ -216,7 +216,7 @@ var (
 	tenFiles = test{load: payload{files: 10, size: 250 * mb, distinct: 10}, reps: 3}
 	longFile = test{load: payload{files: 1, size: 2500 * mb, distinct: 1}, reps: 3}
 
-	tenGigabytes = test{load: payload{files: 4, size: 2500 * mb, distinct: 1}, peers: filePeers, reps: 3, extra: 1}
+	fourFiles = test{load: payload{files: 4, size: 1000 * mb, distinct: 4}, peers: filePeers, reps: 3, extra: 1}
 )
 
 func halfFile(peers []string) test {
