@@ -16,6 +16,7 @@ import (
 	"math/big"
 	"net"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -133,12 +134,19 @@ func base(cert tls.Certificate, verify func(tls.ConnectionState) error) *tls.Con
 	}
 }
 
+// made is the last certificate of Certificate. Most processes have one identity, and a session connects
+// many streams at once.
+var made atomic.Pointer[tls.Certificate]
+
 // Certificate wraps an identity for TLS. Peers look at nothing but the key, so names, dates and the
 // serial number are constants. Ed25519 signatures are deterministic, so the same identity always
-// gives the same bytes.
+// gives the same bytes. Nobody may change them.
 func Certificate(identity ed25519.PrivateKey) (tls.Certificate, error) {
 	if len(identity) != ed25519.PrivateKeySize {
 		return tls.Certificate{}, fmt.Errorf("identity has %d bytes, not %d", len(identity), ed25519.PrivateKeySize)
+	}
+	if last := made.Load(); last != nil && identity.Equal(last.PrivateKey) {
+		return *last, nil
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1),
@@ -150,7 +158,9 @@ func Certificate(identity ed25519.PrivateKey) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("make certificate: %w", err)
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: identity}, nil
+	cert := tls.Certificate{Certificate: [][]byte{der}, PrivateKey: identity}
+	made.Store(&cert)
+	return cert, nil
 }
 
 // presented checks that a peer speaks fxfer and presents a certificate. It does not judge that.
