@@ -215,7 +215,10 @@ func (x *copyWork) ask(m *wire.CopyRequest) (all []session.CopyStatus, err error
 			if m.Code == 0 {
 				return all, nil
 			}
-			err := &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
+			var err error = &wire.Error{Code: m.Code, Text: m.Text, Remote: true}
+			if m.Code == wire.CodeUnsupported { // it makes no copies
+				err = &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("%s: %w", x.server, err), Advice: session.AdviceServerCopies}
+			}
 			return nil, describe(x.ctx, err, x.server)
 		}
 	}
@@ -224,7 +227,7 @@ func (x *copyWork) ask(m *wire.CopyRequest) (all []session.CopyStatus, err error
 // tooOld replaces the error of a server that does not know an intent.
 func tooOld(err error) error {
 	if coded := (*wire.Error)(nil); errors.As(err, &coded) && coded.Remote && coded.Code == wire.CodeProtocol {
-		return &session.Error{Kind: session.KindRemoteDisk, Err: ErrNoCopies, Advice: session.AdviceUpdateServer}
+		return &session.Error{Kind: session.KindOther, Err: ErrNoCopies, Advice: session.AdviceUpdateServer}
 	}
 	return err
 }
