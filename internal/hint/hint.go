@@ -24,6 +24,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceInvitation:        "ask its administrator for an invitation: `fxfer invite` while the server runs, or fxfer serve --invite",
 	fxfer.AdviceReadmit:           "give the server's administrator what `fxfer key` prints here: `fxfer clients add` there admits it again",
 	fxfer.AdviceServerLog:         "the server's administrator finds this client in its log",
+	fxfer.AdviceServerPort:        "is `fxfer serve` running there, and on this port? Another service may have it, or the server hangs",
 	fxfer.AdviceServerCopies:      "`fxfer serve --copies`, or copies: true in its configuration, allows them; `fxfer get` and `fxfer send` go by way of this machine",
 	fxfer.AdviceServerCertificate: "give it one, by tls: in its configuration; or leave --tls-ca out to know it by its key",
 	fxfer.AdviceServerClientCA:    "name their CA there, by tls: in its configuration; or leave --tls-cert out",

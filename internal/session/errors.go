@@ -62,6 +62,7 @@ const (
 	AdviceInvitation        Advice = "ask for an invitation"
 	AdviceReadmit           Advice = "be admitted by the administrator" // no invitation does it
 	AdviceServerLog         Advice = "ask the administrator"            // whose log says more
+	AdviceServerPort        Advice = "check the port"                   // another service may have it
 	AdviceServerCopies      Advice = "have copies allowed"              // or transfer the files by way of this host
 	AdviceServerCertificate Advice = "give the server a certificate"    // or trust its key
 	AdviceServerClientCA    Advice = "name the CA at the server"        // or use the key

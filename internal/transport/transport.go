@@ -59,6 +59,9 @@ var ErrNoCertificate = auth.ErrNoCertificate
 // ErrCongestion says that this host does not have the congestion control that was asked for.
 var ErrCongestion = tcp.ErrCongestion
 
+// ErrSilent says that a peer has accepted a TCP connection, but sends nothing.
+var ErrSilent = tcp.ErrSilent
+
 // Conn is one stream to a peer. One goroutine may read while another writes. Close may be called
 // from anywhere and unblocks both.
 //

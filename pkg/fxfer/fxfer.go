@@ -260,6 +260,7 @@ const (
 	AdviceInvitation        = session.AdviceInvitation
 	AdviceReadmit           = session.AdviceReadmit
 	AdviceServerLog         = session.AdviceServerLog
+	AdviceServerPort        = session.AdviceServerPort
 	AdviceServerCopies      = session.AdviceServerCopies
 	AdviceServerCertificate = session.AdviceServerCertificate
 	AdviceServerClientCA    = session.AdviceServerClientCA

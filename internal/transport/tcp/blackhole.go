@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
@@ -46,8 +47,8 @@ func (e *BlackHoleError) Error() string {
 // Unwrap returns the error that ended the connection.
 func (e *BlackHoleError) Unwrap() error { return e.Err }
 
-// explainSilence returns a BlackHoleError if a black hole is why the handshake failed with err. The
-// first message of either side already fills a packet.
+// explainSilence returns a BlackHoleError if a black hole is why the handshake failed with err, and ErrSilent
+// if the peer has said nothing. The first message of either side already fills a packet.
 func (c *Conn) explainSilence(err error) error {
 	info, ok := c.Info()
 	switch {
@@ -56,6 +57,9 @@ func (c *Conn) explainSilence(err error) error {
 		return &BlackHoleError{Info: info, Err: err}
 	case unanswered(&info) && c.hole.Load():
 		return &BlackHoleError{Info: info, From: true, Err: err}
+	}
+	if c.mute && errors.Is(err, os.ErrDeadlineExceeded) {
+		return ErrSilent
 	}
 	return err
 }

@@ -49,6 +49,7 @@ type Conn struct {
 	awaits int                      // what Await has set, 0 if nothing; the reader's
 	roomy  int                      // for what Await has made room; the reader's
 	unread int                      // what LimitUnread has set, 0 if nothing; the reader's
+	mute   bool                     // Dial waits for the peer's first byte; the reader's
 	head   []byte                   // what Unencrypted has read, and the handshake has not; the reader's
 }
 
@@ -78,6 +79,10 @@ func (s socketOf) Read(p []byte) (int, error) {
 		return len(head) - len(s.c.head), nil
 	}
 	n, err := s.TCPConn.Read(p)
+	if s.c.mute && n > 0 {
+		s.c.mute = false
+		_ = s.SetReadDeadline(time.Time{})
+	}
 	if d := s.c.window.Load(); d.exact {
 		keepWindow(s.TCPConn, d.rcv)
 	} else if !s.c.near {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -15,6 +16,14 @@ import (
 // connectTimeout is how long a peer may take to answer SYNs.
 const connectTimeout = 15 * time.Second
 
+// answerTimeout is how long a peer may take, beyond the RTT of its SYN, for the first byte of its handshake.
+// Over 9.6 kbit/s, our first message and the peer's first packet take 3 s. Only tests change it.
+var answerTimeout = 15 * time.Second
+
+// ErrSilent says that a peer has accepted a connection, but sends nothing: its process hangs, or its
+// protocol lets the client begin.
+var ErrSilent = fmt.Errorf("it accepts connections, but says nothing: %w", os.ErrDeadlineExceeded)
+
 // peerTimeout is how long data or a probe may stay unanswered until the peer counts as dead. On a
 // narrow line, a packet waits in a full queue for half of that.
 const peerTimeout = 60 * time.Second
@@ -24,7 +33,7 @@ var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interv
 
 // Dial connects to addr ("host:port") and authenticates both ends. expect is called with the
 // server's key before the handshake ends; its error ends the handshake. A BlackHoleError asks for a
-// Path.MTU of SafeMTU.
+// Path.MTU of SafeMTU. The error is ErrSilent if the peer has sent no byte.
 func Dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (*Conn, error) {
 	conf, err := cfg.Auth.Client(addr, expect)
 	if err != nil {
@@ -47,6 +56,8 @@ func Dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (*Co
 	if cfg.Doubt && cfg.Path.MTU == 0 {
 		stop = c.watchForBlackHole(ctx, addr, cfg, expect)
 	}
+	c.mute = true
+	_ = tcp.SetReadDeadline(time.Now().Add(answerTimeout + c.pathNow(Path{}).RTT))
 	err = c.Client(ctx, conf)
 	stop()
 	if err != nil {
