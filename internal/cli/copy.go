@@ -24,9 +24,9 @@ func newCopy() *cobra.Command {
 		Use:               "copy SOURCE TARGET",
 		ValidArgsFunction: option.CompleteURL,
 		Short:             "Have one server send files to another one",
-		Long: `Copy has the server of SOURCE send files to the server of TARGET. The data take
-the way between the two servers, and not that over this machine. SOURCE/ stands
-for the content of the folder, as in "fxfer send".
+		Long: `Copy has the server of SOURCE send files to the server of TARGET. The data goes
+from one server to the other, and not by way of this machine. SOURCE/ stands for
+the content of the folder, as in "fxfer send".
 
 The server of SOURCE puts the copy into its queue. This command then shows how far
 the copy is. It may end at any time: the copy goes on without it. "fxfer queue URL"
@@ -179,7 +179,7 @@ func printCopies(w io.Writer, all []fxfer.CopyStatus, asJSON bool, now time.Time
 		})
 	}
 	if len(rows) > 1 {
-		term.Columns(w, rows)
+		term.Records(w, rows, 2)
 	}
 }
 

@@ -188,7 +188,7 @@ func newList(file *string) *cobra.Command {
 				}
 				rows = append(rows, []string{j.Name, schedule, string(j.Mode), j.Window.String(), j.Target()})
 			}
-			term.Columns(c.OutOrStdout(), rows)
+			term.Records(c.OutOrStdout(), rows, 2)
 			return nil
 		},
 	}

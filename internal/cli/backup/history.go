@@ -126,7 +126,7 @@ func printHistory(w io.Writer, job string, since time.Time, records []backup.Rec
 	for i := range records {
 		rows = append(rows, historyRow(&records[i]))
 	}
-	term.Columns(w, rows)
+	term.Records(w, rows, 3)
 }
 
 func writeHistoryCSV(w io.Writer, records []backup.Record) error {

@@ -89,7 +89,7 @@ func printStatus(w io.Writer, all []*backup.Status, now time.Time) {
 	for _, s := range all {
 		rows = append(rows, []string{s.Job.Name, conditionText(s), goodText(s), lastText(s), timeText(s.Next, s.Job.Zone, now), endText(s, now)})
 	}
-	term.Columns(w, rows)
+	term.Records(w, rows, 2)
 	for _, s := range all {
 		if s.Alarm != "" {
 			fmt.Fprintf(w, "alarm: %s: %s\n", s.Job.Name, term.OneLine(s.Alarm))

@@ -28,7 +28,7 @@ func showTunes(w io.Writer, home string, since time.Time, asJSON bool) error {
 	case len(all) == 0:
 		fmt.Fprintf(w, "no experiment began since %s\n", since.Local().Format("2006-01-02 15:04"))
 	default:
-		term.Columns(w, append([][]string{{"began", "server", "defaults", "since before", "best setting", "gain", "runs", "comment"}}, tuneRows(all)...))
+		term.Records(w, append([][]string{{"began", "server", "defaults", "since before", "best setting", "gain", "runs", "comment"}}, tuneRows(all)...), 2)
 	}
 	return nil
 }

@@ -30,6 +30,18 @@ func IsTerminal(w io.Writer) bool {
 	return f != nil && term.IsTerminal(int(f.Fd()))
 }
 
+// Width returns the columns of the terminal that w is; 0 if it is none.
+func Width(w io.Writer) int {
+	if !IsTerminal(w) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(File(w).Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
 // OneLine makes text from any origin safe for one line of a terminal. Without it, control
 // characters or changes of the writing direction in a file name could forge other output.
 func OneLine(s string) string {

@@ -72,3 +72,23 @@ func TestWrap(t *testing.T) {
 		require.Equal(t, want, Wrap(text, 10), text)
 	}
 }
+
+// A table that is wider than the terminal becomes a paragraph for each row, and nothing of it is lost.
+func TestParagraphs(t *testing.T) {
+	var out strings.Builder
+	paragraphs(&out, [][]string{
+		{"began", "what", "size", "goodput", "limit"},
+		{"09:15", "send fxfer://nas/data", "1.25 GB", "941 Mbit/s", "line rate"},
+		{"09:20", "get fxfer://nas/data", "8 B", "1 kbit/s", ""},
+	}, 2, 30)
+	require.Equal(t, `09:15  send fxfer://nas/data
+    size 1.25 GB,
+    goodput 941 Mbit/s,
+    limit line rate
+09:20  get fxfer://nas/data
+    size 8 B, goodput 1 kbit/s
+`, out.String())
+	out.Reset()
+	Records(&out, [][]string{{"a", "b"}, {"1", "2"}}, 1)
+	require.Equal(t, "a  b\n1  2\n", out.String(), "no terminal")
+}
