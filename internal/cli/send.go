@@ -73,11 +73,11 @@ With --shard i/n, n processes send one tree, each a part: 0/8 to 7/8 run on one 
 several hosts that see the same files. Each lists the source and takes its part
 by size; all names of a file go together, and a large file is not divided. They
 may run at once, in any order, and again. When all have ended, run the same command
-without --shard. It sends what lacks, also after a shard died or the source
+without --shard. It sends what is missing, also after a shard died or the source
 changed, adds links and devices, sets the times of folders, and does what --delete
-says. The target is then what one command without shards leaves. If files change
-while shards list them, two shards may send one file, or the last command sends
-it; --files-from gives all shards one list.
+says. The target is then the same as after one command without shards. If files
+change while shards list them, two shards may send one file, or the last command
+sends it; --files-from gives all shards one list.
 
 With --snapshot, URL is a folder of snapshots. Each snapshot is a folder that is
 named after its time. --snapshot alone names it after the present time, or

@@ -42,17 +42,17 @@ changed. It runs until SIGTERM or Ctrl-C. The folder keeps its shape below URL.
 Nothing is removed at the server.
 
 A file is complete when it has not changed for the time of --settle, and no
-program has it open for writing. Only Linux can tell the latter, on local disks,
-and only root for files of other users.
+program has it open for writing. Only Linux shows the latter, on local disks, and
+files of other users only to root.
 
 With --marker .done, FILE is complete when FILE.done is there and is not older
 than FILE, FILE has not changed for 100 ms, and no program has it open for
 writing. --settle then has no effect. Marker files are not sent. --then removes
 or moves them with their files.
 
-With --grow, what is there of a file over 4 MiB is sent while it grows, with low
-priority. The server keeps it without a name. When the file is complete, only the
-rest is sent, and what has changed since. Until then the server has room for both.
+With --grow, watch also sends a file over 4 MiB while it grows, with low priority.
+The server keeps these bytes without a name. When the file is complete, watch sends
+only the rest and later changes. Until then, the server needs room for both.
 
 Only regular files are sent: no symbolic links and no empty folders. Programs that
 write under a temporary name first need --exclude, such as --exclude '*.part'.
@@ -72,8 +72,8 @@ FOLDER has to be on the same disk, outside DIR. If the name is taken there,
 page.pdf becomes page.pdf.2. A file that has changed since it was sent stays, and
 is sent again.
 
-The kernel's notifications only say when to look: watch also scans DIR every
-30 s or sooner, and a very large DIR less often. It scans every 2 s on network
+Notifications of the kernel only start a scan early: watch scans DIR every 30 s
+or sooner, and a very large DIR less often. It scans every 2 s on network
 file systems (NFS, SMB, AFS, Ceph, 9P, FUSE) and when the kernel's limit of
 watches is reached.
 
@@ -96,7 +96,7 @@ watches is reached.
 	option.Add(flags, &x.settle, "settle", "time", "5s", "a complete file has not changed for this long", option.ParseSettle)
 	option.Add(flags, &x.marker, "marker", "suffix", "none", "FILE is complete when FILE with this suffix is there", parseMarker)
 	option.Add(flags, &x.then, "then", "what", "keep", "keep, delete or move:FOLDER what the server has", parseThen)
-	flags.BoolVar(&x.grow, "grow", false, "send what is there of a file over 4 MiB while it grows")
+	flags.BoolVar(&x.grow, "grow", false, "also send a file over 4 MiB while it grows")
 	transfer.AddRules(flags, &x.rules)
 	option.Add(flags, &x.opt.Priority, "priority", "how", option.Auto, "low, normal or high beside other traffic", option.ParsePriority)
 	option.Add(flags, &x.opt.RateLimit, "rate-limit", "rate", "none", "limit the rate, such as 200mbit or 20MB/s", option.ParseLimit)

@@ -42,7 +42,7 @@ sends only what is in the folders of --read.
 
 Controller and workers may die and come back at any time: a shard whose worker is
 gone goes to another one. The last task of a job does what "fxfer send" does, so
-the target is then what one command leaves.`,
+the target is then the same as after one command.`,
 		Args: cobra.NoArgs,
 	}
 	c.AddCommand(newStart(version), newWorker(), newSubmit(), newStatus(), newLines())

@@ -55,8 +55,8 @@ func newLines() *cobra.Command {
 		Use:   "lines",
 		Short: "Show lines, and what workers may use of them",
 		Long: `Lines shows what the controller has given out of each line that "fleet start --line"
-names. A worker that has no task has no part of it. What a worker had that has died
-is given out again after 5 s.`,
+names. A worker without a task has no part of it. If a worker dies, its part is free
+again after 5 s.`,
 		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return m.ask(c, func(ctx context.Context, x *fleet.Member) error {
