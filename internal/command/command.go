@@ -33,7 +33,7 @@ const tailSize = 2 << 10
 
 // tail keeps the last bytes that are written to it.
 type tail struct {
-	mu  sync.Mutex
+	mu  sync.Mutex // guards what follows
 	buf []byte
 }
 

@@ -51,7 +51,7 @@ const maxDead = 100
 
 // Monitor follows the state of a fleet for those who look at it. Its zero value is ready.
 type Monitor struct {
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	jobs    map[string]*followed
 	open    map[string]openTask // running and waiting tasks, by key
 	dead    map[string]*DeadTask

@@ -17,7 +17,7 @@ type revocations struct {
 	x509.RevocationList
 	since map[string]time.Time // time of revocation by the bytes of a serial number
 
-	mu     sync.Mutex
+	mu     sync.Mutex        // guards what follows
 	issuer map[[32]byte]bool // whether a CA's certificate, by its digest, signed the list; only CAs on a way to a trusted one
 }
 

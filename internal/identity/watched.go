@@ -24,7 +24,7 @@ type watched[T any] struct {
 	parse func(texts [][]byte) (T, error)
 	tell  func(error) // gets nil after a renewal, and an error when the new content cannot be used; one call at a time
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	value  T
 	texts  [][]byte
 	seen   []fs.FileInfo // nil: read the files again

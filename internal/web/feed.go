@@ -31,7 +31,7 @@ type feed struct {
 	server Server
 	before *view // that was sent last; only publish uses it
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	totals  []total
 	readers map[chan []byte]struct{}
 }

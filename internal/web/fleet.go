@@ -72,7 +72,7 @@ type FleetPages struct {
 	version string
 	ask     func() *Fleet
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	totals []total
 	last   *Fleet // when the last total was noted
 }

@@ -32,7 +32,7 @@ const jobsKept = 10 * time.Second
 type jobList struct {
 	ask func() ([]Job, error) // nil if there are no jobs
 
-	mu    sync.Mutex
+	mu    sync.Mutex // guards what follows
 	asked time.Time
 	jobs  []Job
 	fault string

@@ -16,7 +16,7 @@ const maxConns = 48
 type places struct {
 	net.Listener
 
-	mu    sync.Mutex
+	mu    sync.Mutex             // guards what follows
 	since map[net.Conn]time.Time // when the wait for a request began, or zero during a request
 }
 

@@ -90,11 +90,11 @@ type runDisplay struct {
 	json, quiet bool
 	text        func(*fxfer.Progress) []string // says how far it is
 
-	mu   sync.Mutex
+	waits bool // it has said how to end a run that waits; the run's
+
+	mu   sync.Mutex // guards what follows
 	last time.Time
 	line int // width in columns of the line that is redrawn
-
-	waits bool // it has said how to end a run that waits
 }
 
 func (d *runDisplay) run(ctx context.Context, s *site, j *backup.Job, due bool) error {

@@ -153,7 +153,7 @@ func (s *serverLog) close() {
 // logFile is a file that each call of Write appends one record to.
 type logFile struct {
 	path string
-	mu   sync.Mutex
+	mu   sync.Mutex // guards what follows
 	f    *os.File
 }
 

@@ -25,7 +25,7 @@ type channels struct {
 	listener net.Listener
 	tasks    sync.WaitGroup
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	closed bool
 	run    map[*exec.Cmd]bool
 	most   int // of run

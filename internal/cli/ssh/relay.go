@@ -19,9 +19,9 @@ const (
 type relay struct {
 	w io.Writer
 
-	mu    sync.Mutex
-	line  []byte // the next line as far as it is known
-	lines int    // that came
+	mu    sync.Mutex // guards what follows
+	line  []byte     // the next line as far as it is known
+	lines int        // that came
 }
 
 func (r *relay) Write(p []byte) (int, error) {

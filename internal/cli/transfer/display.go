@@ -57,8 +57,8 @@ func (f *Flags) ownersAsked() bool {
 // guarded makes a display safe for concurrent use. It ignores calls after finish, because a
 // transfer that stops slowly may still make some.
 type guarded struct {
-	mu    sync.Mutex
-	shown display // nil after finish
+	mu    sync.Mutex // guards what follows
+	shown display    // nil after finish
 }
 
 func (g *guarded) call(f func(display)) {

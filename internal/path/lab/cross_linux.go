@@ -28,10 +28,10 @@ type Traffic struct {
 	src   netip.Addr
 	dst   netip.Addr
 
-	mu     sync.Mutex
-	report CrossReport // guarded by mu
-	first  time.Time   // when it began to send; guarded by mu
-	last   time.Time   // when it ended; guarded by mu
+	mu     sync.Mutex // guards what follows
+	report CrossReport
+	first  time.Time // when it began to send
+	last   time.Time // when it ended
 }
 
 // StartCross lets others use the line. The caller stops the traffic before it closes the lab.

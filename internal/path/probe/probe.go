@@ -69,7 +69,7 @@ type prober struct {
 	crawls bool          // a handshake of some KB takes much longer than its round trips
 	mtu    int           // limit for segments, if TCP can't find the MTU itself; 0 is none
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards what follows
 	pings  []ping
 	series []Point
 }

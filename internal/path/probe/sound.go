@@ -65,7 +65,7 @@ type sounder struct {
 	token  [16]byte
 	secret [32]byte
 
-	mu    sync.Mutex
+	mu    sync.Mutex       // guards what follows
 	addrs []netip.AddrPort // addresses that have shown the token, the latest last
 }
 

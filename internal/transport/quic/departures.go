@@ -9,9 +9,9 @@ import (
 // together. quic-go hands each train to a goroutine that sends it, so each costs a wake-up otherwise.
 // The zero departures is ready.
 type departures struct {
-	mu     sync.Mutex
-	last   time.Time // when a train had left last
-	trains int       // of the running batch
+	mu     sync.Mutex // guards what follows
+	last   time.Time  // when a train had left last
+	trains int        // of the running batch
 }
 
 const (
