@@ -192,7 +192,7 @@ func (d *dialer) reach(ctx context.Context) error {
 	return conn.Close()
 }
 
-// doubts tells whether a data stream that hangs is tried with small packets: if the path is alive, packets
+// doubts reports whether a data stream that hangs is tried with small packets: if the path is alive, packets
 // that vanish do not mean a dead one. A probe looks for black holes by itself, and fills queues, which lose
 // packets, too.
 func (d *dialer) doubts() bool { return d.opened.Load() && d.hello.Intent != wire.Probe }

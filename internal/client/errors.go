@@ -13,7 +13,7 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// temporary tells whether a new session may succeed where one failed with err.
+// temporary reports whether a new session may succeed where one failed with err.
 func temporary(err error) bool {
 	var remote *wire.Error
 	if errors.As(err, &remote) {

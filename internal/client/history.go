@@ -20,7 +20,7 @@ const (
 	historyMax = 4096
 )
 
-// firstTime tells whether this host tries a transfer for the first time, and remembers that. Only
+// firstTime reports whether this host tries a transfer for the first time, and remembers that. Only
 // then the sender begins before the receiver answers, because a repeated or interrupted transfer
 // finds most of its data there. Where nothing can be remembered, no transfer is the first.
 func (c *Client) firstTime(server string, hello *wire.Hello, what []string) bool {

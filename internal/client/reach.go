@@ -7,7 +7,7 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// Reaches tells whether the server of u answers before ctx is done, over a transport that the
+// Reaches reports whether the server of u answers before ctx is done, over a transport that the
 // options allow, and has the key or certificate that is expected. It begins no session.
 func (c *Client) Reaches(ctx context.Context, u session.URL) bool {
 	protocols := []transport.Protocol{transport.TCP, transport.QUIC}

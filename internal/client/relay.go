@@ -34,7 +34,7 @@ type errRelay struct{ error }
 
 func (e *errRelay) Unwrap() error { return e.error }
 
-// relayed tells whether connections lead through a relay at present.
+// relayed reports whether connections lead through a relay at present.
 func (d *dialer) relayed() bool {
 	if len(d.client.opt.Via) == 0 {
 		return false
@@ -104,7 +104,7 @@ func (d *dialer) dial(ctx context.Context, cfg transport.Config, expect checkKey
 	return d.client.dial(ctx, d.url, d.by(cfg), expect)
 }
 
-// blocked tells whether another way may lead to a server where one has ended with err.
+// blocked reports whether another way may lead to a server where one has ended with err.
 func blocked(err error) bool {
 	if errors.As(err, new(*errAskFirst)) {
 		return false
@@ -112,7 +112,7 @@ func blocked(err error) bool {
 	return errors.As(err, new(*errRelay)) || temporary(err)
 }
 
-// otherWay tells whether a session shall take over at once from one that ended with err, by another
+// otherWay reports whether a session shall take over at once from one that ended with err, by another
 // way. Each way gets one chance to get somewhere, so that this ends.
 func (j *job) otherWay(ctx context.Context, err error) bool {
 	if err == nil || ctx.Err() != nil || !j.intent.repeatable() || !temporary(err) || j.tries >= len(j.opt.Via)-1 {

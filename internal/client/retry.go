@@ -16,15 +16,15 @@ import (
 
 // intent is what a transfer is for: push or pull.
 type intent interface {
-	// sends tells whether this host sends the files.
+	// sends reports whether this host sends the files.
 	sends() bool
-	// repeatable tells whether another session can start the transfer again.
+	// repeatable reports whether another session can start the transfer again.
 	repeatable() bool
-	// resumes tells whether a later call goes on where this one ended.
+	// resumes reports whether a later call goes on where this one ended.
 	resumes() bool
 	// named returns what the user named on this host.
 	named() []string
-	// absent tells whether the target has nothing of what was asked for, as far as this host knows.
+	// absent reports whether the target has nothing of what was asked for, as far as this host knows.
 	absent(*wire.Hello) bool
 	// local returns where an entry of the manifest is on this host; the tree is nil if it is nowhere.
 	local(entry string) (*access.Scope, string)
@@ -94,7 +94,7 @@ func (c *Client) transfer(ctx context.Context, u session.URL, hello wire.Hello, 
 	return j.run(ctx)
 }
 
-// isFresh tells whether the target probably has nothing yet of what is asked for.
+// isFresh reports whether the target probably has nothing yet of what is asked for.
 func (j *job) isFresh() bool {
 	t := &j.call.Target
 	return !t.DryRun && !t.Checksum && t.Snapshot == "" && j.hello.Intent != wire.Early && j.hello.Intent != wire.Ranges && j.hello.Intent != wire.Copy &&
@@ -242,7 +242,7 @@ func (j *job) settle(ctx context.Context, s *transferSession, err error) error {
 // written: comparing a tree takes long.
 const longSession = 30 * time.Second
 
-// madeProgress tells whether a session that wrote and heard so many bytes was in contact with the
+// madeProgress reports whether a session that wrote and heard so many bytes was in contact with the
 // server, so that the time for further tries starts again.
 func madeProgress(written, heard int64, lasted time.Duration) bool {
 	return written > 0 || heard > 0 && lasted >= longSession
@@ -263,7 +263,7 @@ func (j *job) finishManifest(ctx context.Context) error {
 	return err
 }
 
-// continues tells whether another session shall take over at once from one that ended with err: the
+// continues reports whether another session shall take over at once from one that ended with err: the
 // server answers on new connections, so there is nothing to wait for, and RetryFor does not matter.
 // The kernel of a path that was down asks again only after a third of that time, in its own rhythm.
 // A session that got nowhere has no successor, so that this ends.
@@ -271,7 +271,7 @@ func (j *job) continues(ctx context.Context, err error) bool {
 	return errors.Is(err, errDead) && ctx.Err() == nil && j.intent.repeatable() && j.tries == 0
 }
 
-// worthAnother tells whether another session may succeed after one that ended with err.
+// worthAnother reports whether another session may succeed after one that ended with err.
 func (j *job) worthAnother(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && j.intent.repeatable() && temporary(err) &&
 		time.Since(j.working) < j.opt.RetryFor

@@ -188,7 +188,7 @@ func (s *transferSession) received() int64 {
 	return n
 }
 
-// running tells whether there is an engine.
+// running reports whether there is an engine.
 func (s *transferSession) running() bool {
 	select {
 	case <-s.streams.ready:

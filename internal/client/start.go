@@ -52,7 +52,7 @@ func (g *startGate) hold(most int) {
 	}
 }
 
-// settled tells whether the gate has decided. Streams that connect later need not ask.
+// settled reports whether the gate has decided. Streams that connect later need not ask.
 func (g *startGate) settled() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -89,7 +89,7 @@ func (p *streamPool) bound() int {
 	return p.boundLocked(p.client.opt.mostStreams())
 }
 
-// offered takes the number of streams that the server has room for now, and tells whether this is
+// offered takes the number of streams that the server has room for now, and reports whether this is
 // the first time. More streams are not connected again after the server rejects them. A sender also
 // retires streams beyond that number: even unused, they would keep out streams of other clients,
 // which would try again and again.
@@ -173,13 +173,13 @@ func (p *streamPool) connect(id uint64) {
 	}
 }
 
-// blackHole tells whether err shows that large packets vanish on a path that is alive.
+// blackHole reports whether err shows that large packets vanish on a path that is alive.
 func (p *streamPool) blackHole(err error) bool {
 	var hole *transport.BlackHoleError
 	return p.opened.Load() && errors.As(err, &hole)
 }
 
-// tooMany tells whether there are more streams, or will be, than are wanted by now.
+// tooMany reports whether there are more streams, or will be, than are wanted by now.
 func (p *streamPool) tooMany() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

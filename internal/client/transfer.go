@@ -201,7 +201,7 @@ func (s *Selection) check() error {
 	return nil
 }
 
-// all tells whether the selection leaves nothing out.
+// all reports whether the selection leaves nothing out.
 func (s *Selection) all() bool {
 	return len(s.Rules) == 0 && s.MaxSize == 0 && s.NewerThan.IsZero() && !s.OneFileSystem && s.Files == nil && s.Shard.All()
 }

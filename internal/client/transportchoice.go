@@ -95,7 +95,7 @@ func choose(x *evidence) choice {
 	return choice{}
 }
 
-// windowLimited tells whether a fixed, small window of the receiver has been the limit for long.
+// windowLimited reports whether a fixed, small window of the receiver has been the limit for long.
 func (x *evidence) windowLimited() bool {
 	return x.tcp && x.window > 0 && x.window <= smallWindow && x.ceiling(x.window) < quicMost &&
 		x.capped >= cappedShare && x.filled >= filledShare && x.lasts >= max(cappedFor, cappedTrips*x.rtt)

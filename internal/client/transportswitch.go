@@ -76,7 +76,7 @@ func (d *dialer) instead(ctx context.Context, err error) choice {
 	return choice{session.TransportOf(other(p)), fmt.Sprintf("%s: %v", via.transport, err)}
 }
 
-// answers tells whether the server answers by a transport before ctx is done.
+// answers reports whether the server answers by a transport before ctx is done.
 func (d *dialer) answers(ctx context.Context, p transport.Protocol) bool {
 	ctx, cancel := context.WithTimeout(ctx, session.DialTimeout)
 	defer cancel()

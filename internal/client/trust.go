@@ -74,7 +74,7 @@ func (c *Client) transportTo(u session.URL) transport.Config {
 	return cfg
 }
 
-// knows tells whether the key or certificate of a server, and the keys of the relays to it, can be
+// knows reports whether the key or certificate of a server, and the keys of the relays to it, can be
 // checked without asking the user.
 func (c *Client) knows(u session.URL) (bool, error) {
 	for _, relay := range c.opt.Via {
@@ -99,7 +99,7 @@ func (c *Client) knows(u session.URL) (bool, error) {
 	return known || u.Pin != "" || c.pin != "", nil
 }
 
-// refusedCertificate tells whether the server ended the TLS connection because of our certificate
+// refusedCertificate reports whether the server ended the TLS connection because of our certificate
 // (RFC 8446, section 6.2).
 func refusedCertificate(err error) bool {
 	var alert tls.AlertError

@@ -192,7 +192,7 @@ func (v *verifier) begin(m *wire.Entries) {
 	v.next += uint64(len(m.Entries))
 }
 
-// take adds what a message says about the present batch. It tells whether the batch was the last.
+// take adds what a message says about the present batch. It reports whether the batch was the last.
 func (v *verifier) take(m wire.Message) (end bool, err error) {
 	switch m := m.(type) {
 	case *wire.Entries:

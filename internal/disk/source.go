@@ -89,7 +89,7 @@ func (s *Source) Unchanged() error {
 // Data returns the ranges with data in the n bytes from off, ascending and apart. Holes lie between
 // them, and read as zeros. Data ends where the file ended when it was opened. Where the file system
 // cannot say, everything is data. A file with many holes has as many ranges: ask for a part at a
-// time to limit them. Data remembers its last segment for the next call. Unchanged tells whether
+// time to limit them. Data remembers its last segment for the next call. Unchanged reports whether
 // the file changed meanwhile.
 func (s *Source) Data(off, n int64) ([]Range, error) {
 	if off < 0 || n < 0 {

@@ -93,7 +93,7 @@ func (r *Relay) serveServer(ctx context.Context, conn transport.Conn, slot *conn
 	}
 }
 
-// calls tells whether a server of the list has this key and calls the relay.
+// calls reports whether a server of the list has this key and calls the relay.
 func (r *Relay) calls(key identity.Pin) bool {
 	for _, of := range r.targets {
 		if of == key {
@@ -103,7 +103,7 @@ func (r *Relay) calls(key identity.Pin) bool {
 	return false
 }
 
-// allows tells whether the address of a peer may use the relay.
+// allows reports whether the address of a peer may use the relay.
 func (r *Relay) allows(conn transport.Conn) bool {
 	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
 	contains := func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap().WithZone("")) }
@@ -207,13 +207,13 @@ func (r *Relay) redeem(conn transport.Conn, id identity.Principal, proof [32]byt
 	return nil
 }
 
-// stillMay tells whether a client that goes a way still may.
+// stillMay reports whether a client that goes a way still may.
 func (r *Relay) stillMay(w way) bool {
 	c, known, err := r.store.Client(w.client)
 	return err != nil && !known || known && !c.Revoked && c.Grants.On(w.target) != 0
 }
 
-// leads tells whether a target is on the list.
+// leads reports whether a target is on the list.
 func (r *Relay) leads(target string) bool {
 	_, ok := r.targets[target]
 	return ok

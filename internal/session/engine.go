@@ -31,7 +31,7 @@ type Engine interface {
 	Send(m wire.Message)
 	// Stats returns the counters so far.
 	Stats() transfer.Stats
-	// Sends tells whether this is the end that sends files.
+	// Sends reports whether this is the end that sends files.
 	Sends() bool
 
 	// AddStream uses a data stream of the session. The engine closes it.

@@ -88,7 +88,7 @@ func (g *growth) next(o observation, limit int) int {
 	return g.active
 }
 
-// roomy tells whether full windows are not the limit: they hold twice what the path does, so that a
+// roomy reports whether full windows are not the limit: they hold twice what the path does, so that a
 // host at one end takes its time.
 func (g *growth) roomy(goodput float64, o *observation) bool {
 	return 2*goodput*o.minRTT.Seconds() < float64(g.active*min(o.window, o.peer))

@@ -62,7 +62,7 @@ func linksAt(rtt time.Duration, n int) int {
 // path window can look for more.
 const roomFor = 1.3
 
-// cramped tells whether the windows of the connections are the limit. NewReno adds a packet in a round
+// cramped reports whether the windows of the connections are the limit. NewReno adds a packet in a round
 // trip once slow start has ended, which a pause of a host can do early.
 func cramped(o *observation, goodput float64) bool {
 	return o.cwnd > 0 && float64(o.cwnd) < roomFor*goodput*o.minRTT.Seconds() && !queues(o.rtt, o.minRTT)
@@ -74,7 +74,7 @@ const settleFor = 2
 // lossShows is how many round trips it takes until all that a queue drops is known as lost.
 const lossShows = 2
 
-// queues tells whether an RTT shows a queue that may drop packets.
+// queues reports whether an RTT shows a queue that may drop packets.
 func queues(rtt, least time.Duration) bool { return rtt > least*5/4 }
 
 // enoughLost is the number of lost segments from which a loss rate is computed.

@@ -44,7 +44,7 @@ type Sibling struct {
 	sent   diagnose.Sample // of the sender, when it was seen whether data wait
 }
 
-// NewSibling returns the Sibling of a session. push tells whether the server sends.
+// NewSibling returns the Sibling of a session. push reports whether the server sends.
 func NewSibling(t *Telemetry, push bool) *Sibling { return &Sibling{telemetry: t, push: push} }
 
 // waits is from which part of the time on data count as waiting to be sent.

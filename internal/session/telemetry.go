@@ -151,7 +151,7 @@ type cadence struct{ last diagnose.Sample }
 
 func (c *cadence) sent(s *diagnose.Sample) { c.last = *s }
 
-// due tells whether the peer gets this sample.
+// due reports whether the peer gets this sample.
 func (c *cadence) due(s *diagnose.Sample) bool {
 	passed := s.At - c.last.At
 	if s.InFlight == 0 && s.Acked == c.last.Acked && s.Received == c.last.Received {
@@ -224,7 +224,7 @@ func (t *Telemetry) AddPeerSample(values map[string]int64) {
 	t.remote.Add(s)
 }
 
-// Session returns the samples of both ends. push tells whether this end sends.
+// Session returns the samples of both ends. push reports whether this end sends.
 func (t *Telemetry) Session(push bool) *diagnose.Session {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -262,7 +262,7 @@ func thin(samples []diagnose.Sample, before time.Duration) []diagnose.Sample {
 	return kept
 }
 
-// Latest returns the last samples of the sender and of the receiver. push tells whether this end
+// Latest returns the last samples of the sender and of the receiver. push reports whether this end
 // sends.
 func (t *Telemetry) Latest(push bool) (sender, receiver diagnose.Sample) {
 	if t == nil {
@@ -279,7 +279,7 @@ func (t *Telemetry) Latest(push bool) (sender, receiver diagnose.Sample) {
 }
 
 // Carried is how much the receiver's host has taken from the data streams, in bytes, as far as this end
-// knows. push tells whether this end sends.
+// knows. push reports whether this end sends.
 func (t *Telemetry) Carried(push bool) int64 {
 	sender, receiver := t.Latest(push)
 	if push {
@@ -288,7 +288,7 @@ func (t *Telemetry) Carried(push bool) int64 {
 	return receiver.Received
 }
 
-// Limiter returns the present limiter, "" if it is unknown. push tells whether this end sends.
+// Limiter returns the present limiter, "" if it is unknown. push reports whether this end sends.
 func (t *Telemetry) Limiter(push bool, asked *diagnose.Asked) string {
 	if t == nil {
 		return ""

@@ -83,7 +83,7 @@ func NewTracker(opt TrackerOptions) *Tracker {
 }
 
 // Restart forgets what the last session found, because the next one finds everything again. lost
-// tells whether a connection was lost, which is counted.
+// reports whether a connection was lost, which is counted.
 func (t *Tracker) Restart(lost bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

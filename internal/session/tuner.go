@@ -78,7 +78,7 @@ func (t *tuner) run(ctx context.Context) {
 	}
 }
 
-// dropDead gives up streams that are dead, and asks for others. It tells whether there were any.
+// dropDead gives up streams that are dead, and asks for others. It reports whether there were any.
 func (t *tuner) dropDead(now time.Time, o *observation, infos map[uint64]transport.Info) bool {
 	t.moved.update(now, infos, t.set.waiting())
 	dead := stalled(now, o.minRTT, t.moved.apply(t.sender.Streams()))

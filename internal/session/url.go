@@ -37,7 +37,7 @@ type URL struct {
 // Address returns host and port.
 func (u URL) Address() string { return net.JoinHostPort(u.Host, strconv.Itoa(u.Port)) }
 
-// IsURL tells whether s is meant as a URL rather than a local path.
+// IsURL reports whether s is meant as a URL rather than a local path.
 func IsURL(s string) bool {
 	return len(s) >= len(urlScheme) && strings.EqualFold(s[:len(urlScheme)], urlScheme)
 }

@@ -160,7 +160,7 @@ func (w *window) release(streams []*DataStream) (free int) {
 	return 0
 }
 
-// stuck tells whether nothing that a stream sent arrives: it must not keep the turn of others.
+// stuck reports whether nothing that a stream sent arrives: it must not keep the turn of others.
 func (w *window) stuck(d *DataStream, s congestion.Sample) bool {
 	i := w.seen[d.ID]
 	return i.Flying > 0 && w.began.Add(s.At).Sub(i.stuck) > max(4*s.RTT, leastStuck)
@@ -183,7 +183,7 @@ func quicBegins(rtt time.Duration) float64 { return 10 * quicSegment / rtt.Secon
 // quicShare is the part of its rate that a session of QUIC keeps beside others.
 const quicShare = 0.8
 
-// quic tells whether the streams are of QUIC. They differ only for moments.
+// quic reports whether the streams are of QUIC. They differ only for moments.
 func quic(infos map[uint64]transport.Info) bool {
 	for _, i := range infos {
 		return i.Protocol == transport.QUIC
@@ -191,7 +191,7 @@ func quic(infos map[uint64]transport.Info) bool {
 	return false
 }
 
-// all tells whether all streams have a congestion control.
+// all reports whether all streams have a congestion control.
 func all(infos map[uint64]transport.Info, congestion string) bool {
 	for _, i := range infos {
 		if i.Congestion != congestion {

@@ -208,7 +208,7 @@ func (p *pump) nextBatch(spare []byte) ([]byte, error) {
 	return batch, nil
 }
 
-// waitsLocked tells whether nothing is to be written yet.
+// waitsLocked reports whether nothing is to be written yet.
 func (p *pump) waitsLocked() bool {
 	if len(p.queue) > 0 || p.err != nil || p.flush {
 		return false

@@ -42,7 +42,7 @@
 //	Client.LocalSnapshots       lists those that Get has made in a folder of this host
 //	Client.PruneLocalSnapshots  removes some of those
 //	Client.ScrubLocal           reads one of those and compares its digests
-//	Client.Reaches         tells whether a server answers
+//	Client.Reaches         reports whether a server answers
 //	Client.Probe           measures the path to a server
 //	Client.MeasureUpload   sends from memory to memory as a transfer would, and measures
 //
@@ -76,7 +76,7 @@
 //	Server.Past            lists sessions that have ended
 //	Server.SetPriority     changes the priority of a session
 //	Server.Cancel          ends a session
-//	Server.Alive           tells whether it answers
+//	Server.Alive           reports whether it answers
 //
 //	Throttle.Rate          is the rate
 //	Throttle.Set           changes it
@@ -87,5 +87,5 @@
 //	CopySource.Err         says why the user may not read it any more
 //	CopySource.Close       ends its use
 //
-//	CopyState.Ended        tells whether a copy is over
+//	CopyState.Ended        reports whether a copy is over
 package fxfer

@@ -441,7 +441,7 @@ func ParseTarget(s string) (string, error) { return relay.ParseTarget(s) }
 // ParsePattern reads a URL whose path may have patterns, for Files.Glob: *, ? and [a-z].
 func ParsePattern(s string) (u URL, elements []string, err error) { return session.ParsePattern(s) }
 
-// IsURL tells whether s is meant as a URL: it begins with fxfer://.
+// IsURL reports whether s is meant as a URL: it begins with fxfer://.
 func IsURL(s string) bool { return session.IsURL(s) }
 
 // ParseRights reads "rw", "ro" or "wo", or some of the names read, write, append and list with "+"

@@ -48,7 +48,7 @@ type errandResult struct {
 	alone   float64  // the same without it
 }
 
-// right tells whether the run ended in time, and was raised as far as it had to be and no further.
+// right reports whether the run ended in time, and was raised as far as it had to be and no further.
 // Where there is time to spare, a lower priority may be tried in between.
 func (r *errandResult) right() bool {
 	highest := "low"

@@ -90,7 +90,7 @@ type runDisplay struct {
 	json, quiet bool
 	text        func(*fxfer.Progress) []string // says how far it is
 
-	waits bool // it has said how to end a run that waits; the run's
+	waits bool // it has said how to end a run that waits; only warnings uses it
 
 	mu   sync.Mutex // guards what follows
 	last time.Time

@@ -304,7 +304,7 @@ func (p *oncePlace) move(dir, name string) error {
 	return identity.CheckShare(name)
 }
 
-// empty tells whether there is nothing at any of the paths, or only an empty folder.
+// empty reports whether there is nothing at any of the paths, or only an empty folder.
 func (p *oncePlace) empty() bool {
 	return !slices.ContainsFunc(p.paths, func(path string) bool {
 		name := filepath.Join(p.dir, filepath.FromSlash(path))

@@ -290,7 +290,7 @@ func (s *started) stop() {
 	_ = s.cmd.Process.Kill()
 }
 
-// hasEnded tells whether ssh has ended.
+// hasEnded reports whether ssh has ended.
 func (s *started) hasEnded() bool {
 	select {
 	case <-s.ended:

@@ -28,7 +28,7 @@ type target struct {
 	folder bool // the path ended with a slash
 }
 
-// Is tells whether an argument means a place on a host that ssh reaches: ssh://host/path, or
+// Is reports whether an argument means a place on a host that ssh reaches: ssh://host/path, or
 // host:path with a colon before any slash, as for scp.
 func Is(s string) bool {
 	if len(s) >= len(scheme) && strings.EqualFold(s[:len(scheme)], scheme) {

@@ -47,7 +47,7 @@ func (g *gathering) read(now time.Time) {
 }
 
 // wait returns how long to wait before the next read. The readers of all sockets wait for the same
-// moments, counted from a common origin, and so wake up together. far tells whether all paths are
+// moments, counted from a common origin, and so wake up together. far reports whether all paths are
 // long enough.
 func (g *gathering) wait(now, origin time.Time, far func() bool) time.Duration {
 	if g.fast < gatherAfter || now.Sub(g.last) > gatherSoon {
@@ -62,7 +62,7 @@ func (g *gathering) wait(now, origin time.Time, far func() bool) time.Duration {
 	return gatherEvery - now.Sub(origin)%gatherEvery
 }
 
-// far tells whether there is any path, and none is shorter than gatherRTT.
+// far reports whether there is any path, and none is shorter than gatherRTT.
 func (p *paths) far() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

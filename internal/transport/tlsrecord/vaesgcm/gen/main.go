@@ -116,7 +116,7 @@ func passStart() {
 	emit("KXNORW %s, %s, %s", within, within, within)
 }
 
-// finish does the last round of the batch and adds the data. first tells whether the batch may be a message's first
+// finish does the last round of the batch and adds the data. first reports whether the batch may be a message's first
 // one; then Z0 is left to be stored.
 func finish(first bool) {
 	emit("VBROADCASTI32X4 key_last(%s), %s", key, roundKey)
