@@ -21,7 +21,7 @@ var ErrNoCopies = errors.New("the server knows no copies from server to server: 
 type CopyOptions struct {
 	// Valid is how long the server may send for this client, at most 30 days; 0 is 7 days.
 	Valid time.Duration
-	// Uses is in how many sessions: a session that breaks is followed by another one. 0 is 100.
+	// Uses bounds the sessions that the server may make: another one follows each that breaks. 0 is 100.
 	Uses int
 	// RateLimit is in bit/s; 0 is none.
 	RateLimit int64
@@ -29,13 +29,13 @@ type CopyOptions struct {
 	Priority session.Priority
 }
 
-// Copy has the server of one URL send what is there to the place on another server, and returns when
-// the first server has put that into its queue. It goes on without this client: Copies tells how far
-// it is. A slash at the end of from means the content of a folder, as in Send.
+// Copy has one server send the files at from to another server, and returns when the first server has
+// put the copy into its queue. The copy goes on without this client; Copies shows its progress. If from
+// ends with a slash, the server sends the content of the folder, as Send does.
 //
 // The client needs the right to read at the first server and to write at the second one. It signs a
-// statement with its key that lets the first server write there for it, and nothing else. Both servers
-// are known by their keys: it connects to the second one only if it does not know its key.
+// statement with its key. The statement lets the first server write there for the client, and nothing
+// else. The client connects to the second server only if it does not know its key.
 func (c *Client) Copy(ctx context.Context, from, to session.URL, opt CopyOptions) (session.CopyStatus, error) {
 	for _, u := range []session.URL{from, to} {
 		if err := needShare(u); err != nil {

@@ -34,9 +34,9 @@ type Options struct {
 	// TransportAuto is TCP.
 	Connect func(ctx context.Context) (*net.TCPConn, error)
 	// Via are the relays that lead to the server, in the order to try; a zero URL is the way without a
-	// relay. A transfer whose connection is lost goes on by the next one. A URL is an invitation of a
-	// relay, or has no more than its host and port: its share does not matter. Relays are for TCP: with
-	// them, TransportAuto is TCP. None is the way without a relay.
+	// relay, and so is an empty list. A transfer whose connection is lost goes on by the next way. A URL
+	// names host and port of a relay, or is an invitation of the relay. Its share has no effect. Relays
+	// are for TCP: with them, TransportAuto is TCP.
 	Via []session.URL
 	// QLog is a folder for a log of each QUIC connection; "" is none.
 	QLog string
@@ -54,9 +54,9 @@ type Options struct {
 	Priority session.Priority
 	// RetryFor is how long a transfer tries to regain a lost connection; 0 is not at all.
 	RetryFor time.Duration
-	// Renew, if not nil, is called before each session of a transfer but the first, for a server that
-	// is started for one use and may have been started anew: it returns where that is, and changes
-	// what is different about it in opt, such as Pin. Its errors are those of a session.
+	// Renew, if not nil, is called before each session of a transfer but the first. It is for a server
+	// that is started for one use and may have been started anew: it returns the address of the new
+	// server, and sets options such as Pin for it. An error counts as the error of a session.
 	Renew func(ctx context.Context, opt *Options) (host string, port int, err error)
 	// Compress is "auto" to compress where the path is the limiter, "zstd" to compress always, or
 	// "none", which is the same as "".
@@ -64,18 +64,18 @@ type Options struct {
 
 	// Pin is the server's key; "" accepts the key that is known of the server.
 	Pin string
-	// Forget keeps nothing about servers: neither their keys nor what was learned of the path. It is
-	// for a server that will not come back under the same address; Pin has to name its key.
+	// Forget stores nothing about servers, neither their keys nor what was learned of the path. It is
+	// for a server that will not come back at the same address. Pin has to name its key.
 	Forget bool
-	// Fresh says that nothing of what transfers send is at its target, so that they begin before the
-	// receiver has answered. Without it, the history decides. If it is wrong, some bytes are sent twice.
-	// A target on this host is looked at in any case.
+	// Fresh promises that the target has none of the files yet, so that transfers send before the
+	// receiver has answered. Without it, the history decides. If the promise is wrong, some bytes are sent
+	// twice. A target on this host is always looked at.
 	Fresh bool
 	// TLS names certificates, which take the place of keys.
 	TLS TLS
 
-	// Confirm is asked about a server of which nothing is known, once for each call. knownAs are the
-	// servers that are known to have the same key. It may take any time. nil rejects such servers.
+	// Confirm is asked whether to trust an unknown server, once for each call. knownAs are the servers
+	// that are known to have the same key. Confirm may take any time. nil rejects unknown servers.
 	Confirm func(ctx context.Context, server, pin string, knownAs []string) (bool, error)
 	// Notice is called with one-line messages about events such as a lost connection. It may be
 	// called concurrently.

@@ -19,9 +19,8 @@ func NewThrottle(bitsPerSecond int64) *Throttle {
 	return t
 }
 
-// Set changes the limit to bit/s, 0 for none. It takes effect within a few kilobytes, and in what
-// servers send when they hear of it, within a second. What the kernel has already been given still
-// goes out.
+// Set changes the limit, in bit/s; 0 is none. It takes effect within a few kilobytes, at a server that
+// sends within a second. Data that the kernel has taken before still goes out.
 func (t *Throttle) Set(bitsPerSecond int64) { t.pacer.SetRate(&t.limit, bitsPerSecond) }
 
 // Rate is the limit in bit/s, 0 if there is none.

@@ -19,8 +19,8 @@ type Transfer struct {
 	// Target says how the receiver compares and writes.
 	Target Target
 	// Throttle replaces Options.RateLimit, and may be changed at any time; nil keeps
-	// Options.RateLimit. A server that sends hears of it, and keeps to it if it is honest: each
-	// transfer then has the whole rate.
+	// Options.RateLimit. For Get, the server is asked to keep the limit. If several transfers to get
+	// files have one Throttle, each of them has the whole rate.
 	Throttle *Throttle
 	// Priority replaces Options.Priority, and may be changed at any time; nil keeps
 	// Options.Priority.
@@ -28,8 +28,8 @@ type Transfer struct {
 	// Deadline is when the transfer should end. Its priority is then the lowest that will do, by the
 	// rate of the last minutes, and not below Priority. The zero Time is none.
 	Deadline time.Time
-	// Left estimates what is still to be written, in bytes, for Deadline. nil is what of the files
-	// found is not done.
+	// Left estimates the bytes that are still to be written, for Deadline. nil counts the files that
+	// were found and are not done.
 	Left func(session.Progress) int64
 	// Manifest is a file for the digest and the path of each file in place, in the format of b3sum;
 	// "" is none.
@@ -49,7 +49,7 @@ type Selection struct {
 	Rules []string
 	// MaxSize leaves out larger files, in bytes; 0 is no bound.
 	MaxSize int64
-	// NewerThan leaves out everything but folders that was not changed after it; the zero Time is no
+	// NewerThan leaves out entries that were not changed after it, except folders; the zero Time is no
 	// bound.
 	NewerThan time.Time
 	// OneFileSystem skips what is mounted below a source.
@@ -58,17 +58,17 @@ type Selection struct {
 	// nil sends all. Get does not take it.
 	Files iter.Seq2[string, error]
 	// Intact, unless nil, leaves out each of Files that is not a regular file, or for which it returns
-	// false. It is asked after the metadata of the file were read. A file that changes later fails,
-	// where it would otherwise be sent again as it is then.
+	// false. It is called after the metadata of the file were read. With Intact, a file that changes
+	// later fails. Without, it is sent again.
 	Intact func(path string) bool
 	// Part says that Files are a part of the source, as a Shard is. The folders above them are sent,
 	// too, paths that are gone are no failure, and Target.Delete removes only what is in the way.
 	Part bool
-	// Shard sends only this part of the files, with the folders above them. Processes that send all
-	// shards may run at any time and in any order. After them, Send without Shard makes the target what
-	// it would be without shards: it sends what changed meanwhile, and everything that is neither a file
-	// nor a folder, sets folders' times, and removes what Target.Delete removes. A shard removes only
-	// what is in the way. The zero Shard is no such part. Get does not take it.
+	// Shard sends only this part of the files, with the folders above them. The shards of a source may be
+	// sent at any time and in any order. A Send without Shard has to follow. It sends files that have
+	// changed meanwhile, and everything that is neither a file nor a folder, sets folders' times, and does
+	// what Target.Delete says. The target is then the same as without shards. A shard removes only entries
+	// that are in the way of its files. The zero Shard sends all files. Get does not take it.
 	Shard Shard
 }
 
@@ -97,8 +97,8 @@ type Target struct {
 	DryRun     bool         // compare only, and report what would be done
 
 	// Privileged also keeps what gives privilege on this host: setuid, setgid, devices, and
-	// attributes in security.* and trusted.*. Only Get takes it. What a server keeps is up to its
-	// Share.
+	// attributes in security.* and trusted.*. Only Get takes it. A server's Share has a field of
+	// its own for that.
 	Privileged bool
 
 	// Delta says how an older version of a file at the target saves sending what both have in

@@ -61,11 +61,11 @@ type Options struct {
 	Forwarder func(share string) Forwarder
 	// Copies keeps and makes the copies that clients ask for. nil makes none.
 	Copies Copies
-	// Connect lets the process connect to other hosts after Confine, for what else it does.
+	// Connect lets the process connect to other hosts after Confine, such as for a Forwarder.
 	Connect bool
-	// Call are relays that the server connects to, so that clients reach it there although it can't be
-	// reached itself. Of each only Host, Port and Pin count; without a Pin, it has to be a known server.
-	// A confined server needs Connect for that.
+	// Call names relays that the server connects to, so that clients reach it there if they can't
+	// connect to it. Only Host, Port and Pin of a URL count. Without a Pin, the relay has to be a known
+	// server. A confined server needs Connect, too.
 	Call []session.URL
 	// TLS adds certificates to the keys. Reload changes the CAs, but neither Cert nor Key.
 	TLS TLS

@@ -188,7 +188,7 @@ func (s *Server) Session(id string) (SessionStatus, bool) {
 	return st, true
 }
 
-// Cancel ends a transfer. What has arrived stays, and the same command continues from there. It
+// Cancel ends a transfer. Data that has arrived stays, and the same command continues from there. It
 // reports whether there was such a transfer.
 func (s *Server) Cancel(id string) bool {
 	x := s.running(id)

@@ -47,7 +47,7 @@ func (s CopyState) Ended() bool {
 	return s == CopyDone || s == CopyFailed || s == CopyCancelled
 }
 
-// CopyStatus tells how far a copy is.
+// CopyStatus is the state and the progress of a copy.
 type CopyStatus struct {
 	ID    string // names it among the copies of its user
 	From  string // share and path

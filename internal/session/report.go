@@ -116,7 +116,7 @@ func KindName(k wire.Kind) string {
 type Report struct {
 	Server   string        // host and port
 	Duration time.Duration // of the whole transfer, connecting included
-	Complete bool          // each entry has its outcome, and what the target has is as durable as Target.Sync says
+	Complete bool          // each entry has its outcome, and the target is as durable as Target.Sync says
 
 	// Entries.
 	Files   int64 // regular files found
@@ -234,7 +234,7 @@ type Plan struct {
 	Bytes  int64 // of the files that would be made or replaced
 }
 
-// NotStored counts entries of which the target could not store something.
+// NotStored counts entries that the target could not store completely.
 type NotStored struct {
 	What  string // such as "owner", "mode", "privilege", "xattr", "acl", "device", "time" or "holes"
 	Count int64  // entries
@@ -242,7 +242,7 @@ type NotStored struct {
 	Text  string // the reason there
 }
 
-// String says it to people. What the peer said is in it as it was: mind control characters.
+// String is a sentence for people. It has the peer's text as it came, control characters included.
 func (n NotStored) String() string {
 	first := "of"
 	if n.Count > 1 {

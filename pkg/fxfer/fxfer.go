@@ -14,7 +14,7 @@ import (
 	"github.com/fxfer/fxfer/internal/snapshot"
 )
 
-// The client, and what it is asked to do.
+// The Client, and its requests.
 type (
 	// Client sends, gets, lists and verifies.
 	Client = client.Client
@@ -38,7 +38,7 @@ type (
 	Early = client.Early
 	// CopyOptions say how a server makes a copy on another one.
 	CopyOptions = client.CopyOptions
-	// CopyStatus tells how far a copy is.
+	// CopyStatus is the state and the progress of a copy.
 	CopyStatus = session.CopyStatus
 	// CopyState says whether a copy goes on.
 	CopyState = session.CopyState
@@ -62,7 +62,7 @@ type (
 	Sync = session.Sync
 )
 
-// What a client answers.
+// The answers of a Client.
 type (
 	// Report sums a transfer up.
 	Report = session.Report
@@ -76,7 +76,7 @@ type (
 	FileResult = session.FileResult
 	// Outcome is the outcome of an entry.
 	Outcome = session.Outcome
-	// NotStored counts entries of which the target could not store something.
+	// NotStored counts entries that the target could not store completely.
 	NotStored = session.NotStored
 	// Limit is something that held a transfer back, with the evidence.
 	Limit = session.Limit

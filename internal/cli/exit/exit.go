@@ -109,8 +109,8 @@ func Interrupted(advice string) error {
 	return WithHint(&fxfer.Error{Kind: fxfer.KindInterrupted, Err: errors.New("interrupted")}, advice)
 }
 
-// Outcome returns the error with which a command ends for people and programs. What a signal stopped
-// says so, whatever has noticed it first.
+// Outcome returns the error with which a command ends for people and programs. After a signal, that is an
+// interruption, whatever the command has noticed first.
 func Outcome(err error) error {
 	kind := fxfer.KindOf(err)
 	if errors.Is(err, context.Canceled) && (kind == fxfer.KindOther || kind == fxfer.KindInterrupted) {
