@@ -381,23 +381,8 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 		}
 		f.webAt = pages.Addr().String()
 	}
-	if err := server.Confine(f.folders()...); err != nil {
-		if notBegun != nil {
-			err = notBegun
-		}
-		reason := strings.TrimSuffix(err.Error(), ": "+errors.ErrUnsupported.Error())
-		said.tell("note: the server runs without a sandbox (Landlock): "+reason, "this process is not confined to its shares", "reason", err)
-	} else {
-		said.log.Info("this process is confined to its shares and its home folder, by Landlock")
-	}
-	said.tell("listening on "+server.Addr().String(), "listening", "address", server.Addr().String())
-	for _, s := range f.opt.Shares {
-		said.tell(fmt.Sprintf("share %s: %s (%s)", s.Name, term.OneLine(s.Dir), s.Rights), "share", "share", s.Name, "dir", s.Dir, "rights", s.Rights.String())
-	}
-	said.tell("key "+server.Pin(), "key", "key", server.Pin())
-	for _, d := range server.Doors() {
-		said.tell(fmt.Sprintf("%s on %s, key %s", d.Name, d.Addr, d.Fingerprint), "door", "door", d.Name, "address", d.Addr, "key", d.Fingerprint)
-	}
+	f.confine(server, notBegun, said)
+	f.announce(server, said)
 	now := f.serving(server)
 	if err := now.write(home); err != nil {
 		said.log.Warn("fxfer invite will not find this server", "error", err)
@@ -445,6 +430,32 @@ func serve(parent context.Context, f *serveFlags, flags *pflag.FlagSet, out, err
 	tasks.Go(func() { systemd.keepTelling(alive, server) })
 	systemd.tell("READY=1")
 	return server.Serve(ctx)
+}
+
+// confine confines the process to the folders of the server, and says whether that holds. notBegun is the
+// error of BeginConfined, which explains a failure better.
+func (f *serveFlags) confine(server *fxfer.Server, notBegun error, said *serverLog) {
+	if err := server.Confine(f.folders()...); err != nil {
+		if notBegun != nil {
+			err = notBegun
+		}
+		reason := strings.TrimSuffix(err.Error(), ": "+errors.ErrUnsupported.Error())
+		said.tell("note: the server runs without a sandbox (Landlock): "+reason, "this process is not confined to its shares", "reason", err)
+	} else {
+		said.log.Info("this process is confined to its shares and its home folder, by Landlock")
+	}
+}
+
+// announce says where the server listens, and what it offers.
+func (f *serveFlags) announce(server *fxfer.Server, said *serverLog) {
+	said.tell("listening on "+server.Addr().String(), "listening", "address", server.Addr().String())
+	for _, s := range f.opt.Shares {
+		said.tell(fmt.Sprintf("share %s: %s (%s)", s.Name, term.OneLine(s.Dir), s.Rights), "share", "share", s.Name, "dir", s.Dir, "rights", s.Rights.String())
+	}
+	said.tell("key "+server.Pin(), "key", "key", server.Pin())
+	for _, d := range server.Doors() {
+		said.tell(fmt.Sprintf("%s on %s, key %s", d.Name, d.Addr, d.Fingerprint), "door", "door", d.Name, "address", d.Addr, "key", d.Fingerprint)
+	}
 }
 
 // reload reads the configuration again and applies it. If it is faulty, nothing changes.
