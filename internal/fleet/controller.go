@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -168,6 +169,9 @@ func (c *Controller) serve(keys *Credentials, cert tls.Certificate) (*server.Ser
 // taken only that it is not ready after a while, and takes no host for that of IPv4.
 func probeAddress(listen string) (host string, port int, err error) {
 	l, err := net.Listen("tcp", listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return "", 0, &fxfer.Error{Kind: fxfer.KindOther, Err: err}
+	}
 	if err != nil {
 		return "", 0, &fxfer.Error{Kind: fxfer.KindUsage, Err: err}
 	}

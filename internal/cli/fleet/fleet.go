@@ -2,11 +2,13 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,7 +113,7 @@ beside the store, and metrics for Prometheus, which need none.`,
 				defer ended()
 			}
 			switch err := x.Run(ctx); {
-			case fxfer.KindOf(err) == fxfer.KindUsage:
+			case fxfer.KindOf(err) == fxfer.KindUsage, errors.Is(err, syscall.EADDRINUSE):
 				return exit.WithHint(err, "--listen names an address of this host with a free port, such as :7500")
 			case err != nil:
 				return &fxfer.Error{Kind: failure, Err: fmt.Errorf("controller: %w", err)}

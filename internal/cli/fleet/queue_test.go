@@ -11,7 +11,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/hint"
 )
+
+// run runs "fxfer fleet" with these arguments.
+func run(ctx context.Context, args ...string) error {
+	c := New("test")
+	c.SetArgs(args)
+	c.SilenceErrors, c.SilenceUsage = true, true
+	return c.ExecuteContext(ctx)
+}
 
 func TestParseNATS(t *testing.T) {
 	t.Parallel()
@@ -57,10 +66,7 @@ func TestQueueFlags(t *testing.T) {
 		"status --nats-credentials=/none " + nats:        "\"--nats-credentials\" flag: open /none",
 		"start --nats-cert=/none --nats-key=/no " + nats: "\"--nats-cert\" flag: open /none",
 	} {
-		c := New("test")
-		c.SetArgs(strings.Fields(args))
-		c.SilenceErrors, c.SilenceUsage = true, true
-		require.ErrorContains(t, c.Execute(), fails, args)
+		require.ErrorContains(t, run(t.Context(), strings.Fields(args)...), fails, args)
 	}
 }
 
@@ -89,10 +95,7 @@ func TestSubmitInterrupted(t *testing.T) {
 			_, _ = io.Copy(io.Discard, c)
 		}
 	}()
-	c := New("test")
-	c.SetArgs([]string{"submit", "--nats", "nats://" + silent.Addr().String(), "/", "fxfer://x/y"})
-	c.SilenceErrors, c.SilenceUsage = true, true
-	_, code := exit.Classify(c.ExecuteContext(ctx))
+	_, code := exit.Classify(run(ctx, "submit", "--nats", "nats://"+silent.Addr().String(), "/", "fxfer://x/y"))
 	require.Equal(t, 130, code)
 }
 
@@ -102,13 +105,10 @@ func TestListenTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	for listen, fails := range map[string]string{l.Addr().String(): "listen tcp", "127.0.0.1:99999": "invalid port"} {
-		c := New("test")
-		c.SetArgs([]string{"start", "--listen", listen})
-		c.SilenceErrors, c.SilenceUsage = true, true
-		err := c.Execute()
-		require.ErrorContains(t, err, fails)
+	for listen, want := range map[string]int{l.Addr().String(): 1, "127.0.0.1:99999": 2} {
+		err := run(t.Context(), "start", "--listen", listen)
+		require.Contains(t, hint.Of(err), "--listen", listen)
 		_, code := exit.Classify(err)
-		require.Equal(t, 2, code)
+		require.Equal(t, want, code, listen)
 	}
 }
