@@ -212,7 +212,7 @@ func listCopies(c *cobra.Command, at fxfer.URL, asJSON bool) error {
 		return err
 	}
 	if len(all) == 0 && !asJSON {
-		fmt.Fprintln(c.ErrOrStderr(), "fxfer: you have asked this server for no copy: `fxfer copy` does")
+		fmt.Fprintln(c.ErrOrStderr(), "fxfer: no copies yet: `fxfer copy` asks this server for one")
 	}
 	printCopies(c.OutOrStdout(), all, asJSON, time.Now())
 	return nil

@@ -15,7 +15,7 @@ import (
 )
 
 // ErrNoCopies says that a server has an older version, which neither makes copies nor takes them.
-var ErrNoCopies = errors.New("the server knows no copies from server to server: it has an older version")
+var ErrNoCopies = errors.New("the server can't copy to another server: it has an older version")
 
 // CopyOptions say how a server makes a copy. The zero value is usable.
 type CopyOptions struct {

@@ -196,7 +196,7 @@ func (p *people) printWarnings(r *fxfer.Report) {
 		return
 	}
 	if r.NotPruned {
-		fmt.Fprintln(p.errs, "fxfer: warning: --delete left what the source lacks, because entries failed")
+		fmt.Fprintln(p.errs, "fxfer: warning: --delete removed nothing, because entries failed")
 	}
 	for _, x := range r.NotStored {
 		if x.What != "owner" || p.owners {
