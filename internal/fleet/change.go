@@ -90,7 +90,7 @@ func (m *Member) Change(ctx context.Context, id string, c Change) error {
 
 // revived decides how a job goes on whose dead tasks are tried again. It returns the job as it is then,
 // the shards to publish, and the other tasks that count as if they had not been.
-func revived(j Job, t *tally) (then Job, shards []*Task, forget []Kind) {
+func revived(j Job, t *progress) (then Job, shards []*Task, forget []Kind) {
 	switch {
 	case j.State == Failed && (t.list == nil || t.list.Outcome != Ready): // nothing of it can be used
 		j.State, forget = New, []Kind{List, Finish}
@@ -113,7 +113,7 @@ func revived(j Job, t *tally) (then Job, shards []*Task, forget []Kind) {
 // retry publishes dead tasks again. Their records say so before: the end of a task is final for workers.
 // If the controller dies in between, it begins again, or finds that nobody has heard of a task. Another
 // controller may do the same.
-func (c *Controller) retry(ctx context.Context, j *Job, t *tally) (Job, error) {
+func (c *Controller) retry(ctx context.Context, j *Job, t *progress) (Job, error) {
 	then, shards, forget := revived(*j, t)
 	for _, kind := range forget {
 		task := &Task{Version: Version, Job: j.ID, Kind: kind}

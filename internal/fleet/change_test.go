@@ -59,8 +59,8 @@ func TestChanged(t *testing.T) {
 func TestRevived(t *testing.T) {
 	t.Parallel()
 	ended := now.Add(-time.Hour)
-	records := func(list, finish *Record) *tally {
-		all := &tally{list: list, finish: finish}
+	records := func(list, finish *Record) *progress {
+		all := &progress{list: list, finish: finish}
 		for i, o := range []Outcome{Ready, Dead, Running, Dead} {
 			all.add(place{Send, "7-1", i}, &Record{Outcome: o}, now)
 		}
@@ -70,21 +70,21 @@ func TestRevived(t *testing.T) {
 	listed := &Record{Outcome: Ready, List: "7-1"}
 	failed := Job{State: Failed, Reason: "why", Ended: &ended, List: "7-1", Retries: 3, Retried: 2}
 	for name, c := range map[string]struct {
-		job    Job
-		tally  *tally
-		state  State
-		shards []int
-		forget []Kind
+		job      Job
+		progress *progress
+		state    State
+		shards   []int
+		forget   []Kind
 	}{
 		"the last task is dead": {failed, records(listed, &Record{Outcome: Dead}), Sending, []int{1, 3}, []Kind{Finish}},
-		"no shard is":           {failed, &tally{list: listed, finish: &Record{Outcome: Dead}}, Sending, nil, []Kind{Finish}},
+		"no shard is":           {failed, &progress{list: listed, finish: &Record{Outcome: Dead}}, Sending, nil, []Kind{Finish}},
 		"the list is dead":      {failed, records(&Record{Outcome: Dead}, nil), New, nil, []Kind{List, Finish}},
-		"its records are gone":  {failed, new(tally), New, nil, []Kind{List, Finish}},
+		"its records are gone":  {failed, new(progress), New, nil, []Kind{List, Finish}},
 		"it is sending":         {Job{State: Sending, List: "7-1", Retries: 3}, records(listed, nil), Sending, []int{1, 3}, nil},
 		"it is listed":          {Job{State: Listing, Retries: 3}, records(&Record{Outcome: Running}, nil), Listing, []int{1, 3, 9}, nil},
 	} {
 		c.job.ID = "j"
-		then, shards, forget := revived(c.job, c.tally)
+		then, shards, forget := revived(c.job, c.progress)
 		require.Equal(t, c.state, then.State, name)
 		require.Equal(t, 3, then.Retried, name)
 		require.Nil(t, then.Ended, name)
@@ -104,7 +104,7 @@ func TestRevived(t *testing.T) {
 func TestForget(t *testing.T) {
 	t.Parallel()
 	job := Job{State: Sending, List: "7-1", Shards: 2}
-	all := &tally{finish: &Record{Outcome: Dead}}
+	all := &progress{finish: &Record{Outcome: Dead}}
 	all.add(place{Send, "7-1", 0}, &Record{Outcome: Ready}, now)
 	all.add(place{Send, "7-1", 1}, &Record{Outcome: Dead}, now)
 	all.forget(place{kind: Finish})

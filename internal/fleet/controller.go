@@ -59,7 +59,7 @@ type Controller struct {
 	records jetstream.KeyValue
 	dead    jetstream.KeyValue
 	lists   jetstream.ObjectStore
-	known   map[string]*tally     // by job, of those that have records
+	known   map[string]*progress  // by job, of those that have records
 	unbegun map[string]bool       // by key, of tasks that nobody had begun at the last sweep
 	queues  map[string]queueState // by job that has one
 	idle    *nats.Subscription
@@ -181,7 +181,7 @@ func probeAddress(listen string) (host string, port int, err error) {
 
 // follow decides about jobs as their records change, until ctx is done.
 func (c *Controller) follow(ctx context.Context) error {
-	c.known, c.unbegun = make(map[string]*tally), nil
+	c.known, c.unbegun = make(map[string]*progress), nil
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the watches
 	records, err := newWatch(ctx, c.js, c.records)
@@ -250,7 +250,7 @@ func (c *Controller) note(entry jetstream.KeyValueEntry) (job string) {
 		return ""
 	}
 	if c.known[job] == nil {
-		c.known[job] = new(tally)
+		c.known[job] = new(progress)
 	}
 	c.known[job].add(place{kind, list, number}, r, entry.Created())
 	if r.Outcome != Ready && r.Outcome != Dead {
@@ -278,7 +278,7 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 		}
 		t := c.known[id]
 		if t == nil {
-			t = new(tally)
+			t = new(progress)
 			if !job.over() {
 				c.known[id] = t
 			}
@@ -313,7 +313,7 @@ func (c *Controller) decide(ctx context.Context, id string) error {
 }
 
 // advance does the next step of a job, and returns the job as it is then.
-func (c *Controller) advance(ctx context.Context, j *Job, t *tally) (Job, error) {
+func (c *Controller) advance(ctx context.Context, j *Job, t *progress) (Job, error) {
 	if j.Retries > j.Retried {
 		return c.retry(ctx, j, t)
 	}
@@ -455,7 +455,7 @@ func (c *Controller) clear(ctx context.Context, id string, last bool) error {
 	}
 	if more {
 		if c.known[id] == nil {
-			c.known[id] = new(tally)
+			c.known[id] = new(progress)
 		}
 		return nil
 	}
@@ -466,7 +466,7 @@ func (c *Controller) clear(ctx context.Context, id string, last bool) error {
 	if err := records.Purge(ctx, jetstream.WithPurgeSubject("$KV."+recordBucket+"."+id+".>")); err != nil {
 		return err
 	}
-	if c.known[id] = new(tally); last {
+	if c.known[id] = new(progress); last {
 		delete(c.known, id)
 	}
 	return nil

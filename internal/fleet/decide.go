@@ -2,8 +2,8 @@ package fleet
 
 import "time"
 
-// tally is what the records say about a job.
-type tally struct {
+// progress is what the records say about a job.
+type progress struct {
 	list, finish *Record           // nil without
 	shards       map[string]*ended // by list
 	open         map[place]begun   // tasks that were begun, and have not ended
@@ -30,7 +30,7 @@ type ended struct {
 }
 
 // add takes a record that JetStream got at that time.
-func (t *tally) add(p place, r *Record, at time.Time) {
+func (t *progress) add(p place, r *Record, at time.Time) {
 	if r.Outcome == Ready || r.Outcome == Dead {
 		delete(t.open, p)
 	} else {
@@ -57,7 +57,7 @@ func (t *tally) add(p place, r *Record, at time.Time) {
 }
 
 // forget takes it back that there is a record of the list or of the last task.
-func (t *tally) forget(p place) {
+func (t *progress) forget(p place) {
 	delete(t.open, p)
 	switch p.kind {
 	case List:
@@ -91,7 +91,7 @@ func (e *ended) has(number int) bool {
 
 // next decides what follows in a job. It returns the job as it is then, and a task to publish before
 // that, or nil.
-func next(j Job, t *tally, now time.Time) (Job, *Task) {
+func next(j Job, t *progress, now time.Time) (Job, *Task) {
 	task := func(k Kind, known *Record) *Task {
 		if known != nil { // it was published before the job's record could be written
 			return nil
@@ -135,7 +135,7 @@ func next(j Job, t *tally, now time.Time) (Job, *Task) {
 
 // overdue returns the tasks of a job that should have been heard of again: a worker renews the record of
 // what it does, and JetStream delivers again what a worker has given back, or holds no longer.
-func overdue(j Job, t *tally, lease time.Duration, now time.Time) []*Task {
+func overdue(j Job, t *progress, lease time.Duration, now time.Time) []*Task {
 	var late []*Task
 	for p, b := range t.open {
 		task := &Task{Version: Version, Job: j.ID, Kind: p.kind, List: p.list, Number: p.number}
@@ -154,7 +154,7 @@ func overdue(j Job, t *tally, lease time.Duration, now time.Time) []*Task {
 }
 
 // unheard returns tasks of a job that nobody has begun, as far as records say.
-func unheard(j Job, t *tally) []*Task {
+func unheard(j Job, t *progress) []*Task {
 	const most = 1000 // at a time; a record may claim any number of shards
 	var all []*Task
 	add := func(k Kind, list string, number int) {

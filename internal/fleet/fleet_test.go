@@ -29,8 +29,8 @@ var now = time.Date(2026, 11, 20, 2, 0, 0, 0, time.UTC)
 
 func TestNext(t *testing.T) {
 	t.Parallel()
-	shards := func(list string, dead ...bool) *tally {
-		all := new(tally)
+	shards := func(list string, dead ...bool) *progress {
+		all := new(progress)
 		for i, d := range dead {
 			outcome := Ready
 			if d {
@@ -43,34 +43,34 @@ func TestNext(t *testing.T) {
 	listed := shards("7-1", false)
 	listed.list = &Record{Outcome: Ready, List: "7-1", Shards: 1, Files: 5, Bytes: 50}
 	for name, c := range map[string]struct {
-		job   Job
-		tally *tally
-		state State
-		task  Kind
+		job      Job
+		progress *progress
+		state    State
+		task     Kind
 	}{
-		"new":                        {Job{State: New}, new(tally), Listing, List},
-		"it was begun before":        {Job{State: New}, &tally{list: &Record{Outcome: Running}}, Listing, ""},
-		"the end was begun before":   {Job{State: Sending}, &tally{finish: &Record{Outcome: Running}}, Finishing, ""},
-		"listing":                    {Job{State: Listing}, new(tally), Listing, ""},
-		"the list runs":              {Job{State: Listing}, &tally{list: &Record{Outcome: Running}}, Listing, ""},
-		"the list is dead":           {Job{State: Listing}, &tally{list: &Record{Outcome: Dead, Reason: "why"}}, Failed, ""},
-		"listed":                     {Job{State: Listing}, &tally{list: &Record{Outcome: Ready, List: "7-1", Shards: 2}}, Sending, ""},
+		"new":                        {Job{State: New}, new(progress), Listing, List},
+		"it was begun before":        {Job{State: New}, &progress{list: &Record{Outcome: Running}}, Listing, ""},
+		"the end was begun before":   {Job{State: Sending}, &progress{finish: &Record{Outcome: Running}}, Finishing, ""},
+		"listing":                    {Job{State: Listing}, new(progress), Listing, ""},
+		"the list runs":              {Job{State: Listing}, &progress{list: &Record{Outcome: Running}}, Listing, ""},
+		"the list is dead":           {Job{State: Listing}, &progress{list: &Record{Outcome: Dead, Reason: "why"}}, Failed, ""},
+		"listed":                     {Job{State: Listing}, &progress{list: &Record{Outcome: Ready, List: "7-1", Shards: 2}}, Sending, ""},
 		"listed, and all was sent":   {Job{State: Listing}, listed, Finishing, Finish},
-		"an empty list":              {Job{State: Listing}, &tally{list: &Record{Outcome: Ready, List: "7-1"}}, Finishing, Finish},
+		"an empty list":              {Job{State: Listing}, &progress{list: &Record{Outcome: Ready, List: "7-1"}}, Finishing, Finish},
 		"one of two":                 {Job{State: Sending, List: "7-1", Shards: 2}, shards("7-1", false), Sending, ""},
 		"two of two":                 {Job{State: Sending, List: "7-1", Shards: 2}, shards("7-1", false, false), Finishing, Finish},
 		"one is dead":                {Job{State: Sending, List: "7-1", Shards: 2}, shards("7-1", false, true), Finishing, Finish},
 		"shards of another list":     {Job{State: Sending, List: "7-2", Shards: 2}, shards("7-1", false, false), Sending, ""},
-		"finishing":                  {Job{State: Finishing}, new(tally), Finishing, ""},
-		"the last task waits":        {Job{State: Finishing}, &tally{finish: &Record{Outcome: Waiting}}, Finishing, ""},
-		"finished":                   {Job{State: Finishing}, &tally{finish: &Record{Outcome: Ready}}, Done, ""},
-		"the last task is dead":      {Job{State: Finishing}, &tally{finish: &Record{Outcome: Dead, Reason: "why"}}, Failed, ""},
-		"done stays done":            {Job{State: Done}, &tally{finish: &Record{Outcome: Dead}}, Done, ""},
-		"failed stays failed":        {Job{State: Failed}, &tally{finish: &Record{Outcome: Ready}}, Failed, ""},
+		"finishing":                  {Job{State: Finishing}, new(progress), Finishing, ""},
+		"the last task waits":        {Job{State: Finishing}, &progress{finish: &Record{Outcome: Waiting}}, Finishing, ""},
+		"finished":                   {Job{State: Finishing}, &progress{finish: &Record{Outcome: Ready}}, Done, ""},
+		"the last task is dead":      {Job{State: Finishing}, &progress{finish: &Record{Outcome: Dead, Reason: "why"}}, Failed, ""},
+		"done stays done":            {Job{State: Done}, &progress{finish: &Record{Outcome: Dead}}, Done, ""},
+		"failed stays failed":        {Job{State: Failed}, &progress{finish: &Record{Outcome: Ready}}, Failed, ""},
 		"cancelled stays cancelled":  {Job{State: Cancelled}, listed, Cancelled, ""},
 		"a state of another version": {Job{State: "other"}, listed, "other", ""},
 	} {
-		after, task := next(c.job, c.tally, now)
+		after, task := next(c.job, c.progress, now)
 		require.Equal(t, c.state, after.State, name)
 		if task == nil {
 			task = &Task{}
@@ -87,7 +87,7 @@ func TestNext(t *testing.T) {
 func TestTally(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		var all tally
+		var all progress
 		want := map[int]bool{}
 		for range rapid.IntRange(1, 50).Draw(t, "ends") {
 			n, outcome := rapid.IntRange(0, 5).Draw(t, "shard"), rapid.SampledFrom([]Outcome{Ready, Dead, Running, Waiting}).Draw(t, "outcome")
@@ -135,7 +135,7 @@ func TestOverdue(t *testing.T) {
 		"heard of in the future": {Job{State: Finishing}, place{Finish, "", 0}, Record{Outcome: Running}, -time.Hour, false},
 		"a task of another make": {Job{State: Finishing}, place{"other", "", 0}, Record{Outcome: Running}, time.Hour, false},
 	} {
-		var all tally
+		var all progress
 		all.add(c.place, &Record{Outcome: Running}, now.Add(-c.age))
 		all.add(c.place, &c.record, now.Add(-c.age))
 		c.job.ID = "j"
@@ -437,35 +437,35 @@ func TestAway(t *testing.T) {
 
 func TestUnheard(t *testing.T) {
 	t.Parallel()
-	some := new(tally)
+	some := new(progress)
 	some.add(place{Send, "7-1", 0}, &Record{Outcome: Ready}, now)
 	some.add(place{Send, "7-1", 2}, &Record{Outcome: Running}, now)
 	some.add(place{Send, "7-1", 3}, &Record{Outcome: Dead}, now)
 	some.add(place{Send, "7-2", 1}, &Record{Outcome: Ready}, now)
-	known := &tally{list: &Record{Outcome: Running}, finish: &Record{Outcome: Waiting}}
+	known := &progress{list: &Record{Outcome: Running}, finish: &Record{Outcome: Waiting}}
 	for name, c := range map[string]struct {
-		job   Job
-		tally *tally
-		keys  []string
+		job      Job
+		progress *progress
+		keys     []string
 	}{
-		"new":           {Job{State: New}, new(tally), nil},
-		"list":          {Job{State: Listing}, new(tally), []string{"j.list"}},
+		"new":           {Job{State: New}, new(progress), nil},
+		"list":          {Job{State: Listing}, new(progress), []string{"j.list"}},
 		"a list runs":   {Job{State: Listing}, known, nil},
 		"some":          {Job{State: Sending, List: "7-1", Shards: 6}, some, []string{"j.7-1.1", "j.7-1.4", "j.7-1.5"}},
-		"none":          {Job{State: Sending, List: "7-1", Shards: 2}, new(tally), []string{"j.7-1.0", "j.7-1.1"}},
-		"finish":        {Job{State: Finishing}, new(tally), []string{"j.finish"}},
+		"none":          {Job{State: Sending, List: "7-1", Shards: 2}, new(progress), []string{"j.7-1.0", "j.7-1.1"}},
+		"finish":        {Job{State: Finishing}, new(progress), []string{"j.finish"}},
 		"the last runs": {Job{State: Finishing}, known, nil},
 		"done":          {Job{State: Done, List: "7-1", Shards: 6}, some, nil},
 	} {
 		c.job.ID = "j"
 		var keys []string
-		for _, task := range unheard(c.job, c.tally) {
+		for _, task := range unheard(c.job, c.progress) {
 			keys = append(keys, task.key())
 			require.True(t, wanted(task, &c.job), name)
 		}
 		require.Equal(t, c.keys, keys, name)
 	}
-	require.Len(t, unheard(Job{State: Sending, Shards: 1 << 60}, new(tally)), 1000)
+	require.Len(t, unheard(Job{State: Sending, Shards: 1 << 60}, new(progress)), 1000)
 }
 
 // The lists of a large job are removed in portions, and those of other jobs stay.

@@ -196,7 +196,7 @@ func (q *request) checkList(depth string) (status int, err error) {
 	return 0, nil
 }
 
-// list returns the entries of a folder. A visit reads few folders at a time: others wait.
+// list returns the entries of a folder. A login reads few folders at a time: others wait.
 func (q *request) list(p string) (all []fs.FileInfo, err error) {
 	select {
 	case q.lists <- struct{}{}:

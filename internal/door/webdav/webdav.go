@@ -45,7 +45,7 @@ type Options struct {
 // Door serves WebDAV. New returns one.
 type Door struct {
 	opt    Options
-	visits *visits
+	logins *logins
 	locks  lockTable
 	listed listed
 	parsed chan struct{} // holds a value for each body of PROPPATCH that the library has
@@ -54,12 +54,12 @@ type Door struct {
 // New returns the door to a server. The caller calls Close when all connections have ended.
 func New(server door.Server, opt Options) *Door {
 	d := &Door{opt: opt, parsed: make(chan struct{}, maxParsed)}
-	d.visits = newVisits(server, d.locks.drop)
+	d.logins = newLogins(server, d.locks.drop)
 	return d
 }
 
-// Close ends the visits of all users.
-func (d *Door) Close() { d.visits.close() }
+// Close ends the logins of all users.
+func (d *Door) Close() { d.logins.close() }
 
 // Serve serves a connection until it ends, or until ctx is done. It calls admitted when a user has
 // logged in. It closes the connection. Visits of users, which outlast connections, end with ctx, too.
@@ -164,7 +164,7 @@ func (x *connection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.challenge("log in with a name and a password")
 		return
 	}
-	v, err := x.door.visits.enter(x.ctx, r.Context(), x.client, name, password)
+	v, err := x.door.logins.enter(x.ctx, r.Context(), x.client, name, password)
 	switch {
 	case errors.Is(err, door.ErrLogin):
 		a.challenge(err.Error())
@@ -174,12 +174,12 @@ func (x *connection) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(status, text)
 		return
 	}
-	defer x.door.visits.leave(v)
+	defer x.door.logins.leave(v)
 	x.admitted()
 	x.serve(a, r, v)
 }
 
-func (x *connection) serve(a *answer, r *http.Request, v *visit) {
+func (x *connection) serve(a *answer, r *http.Request, v *login) {
 	q := &request{door: x.door, tree: v.tree, user: v.user, head: r, lists: v.lists}
 	defer q.end()
 	a.request = q

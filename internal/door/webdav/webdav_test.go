@@ -144,9 +144,9 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// TestVisits: requests of one user share a login, which lasts a while, and ends with the password and
+// TestSharedLogins: requests of one user share a login, which lasts a while, and ends with the password and
 // when the server says so.
-func TestVisits(t *testing.T) {
+func TestSharedLogins(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer()
@@ -198,7 +198,7 @@ func TestVisits(t *testing.T) {
 		require.Equal(t, http.StatusOK, once("new"))
 		time.Sleep(stayFor + time.Second)
 		require.EqualValues(t, 0, s.logins.Load(), "idle")
-		require.Empty(t, d.visits.all)
+		require.Empty(t, d.logins.all)
 	})
 }
 
@@ -239,7 +239,7 @@ func TestOldPassword(t *testing.T) {
 	})
 }
 
-// TestRefresh: who may not write any more can't keep a lock that an earlier visit has made.
+// TestRefresh: who may not write any more can't keep a lock that an earlier login has made.
 func TestRefresh(t *testing.T) {
 	t.Parallel()
 	s := newServer() // its users may do nothing

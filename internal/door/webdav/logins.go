@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// stayFor is how long a visit outlasts its last request: clients begin new connections all the
+	// stayFor is how long a login outlasts its last request: clients begin new connections all the
 	// time, some for each request.
 	stayFor = time.Minute
-	// recheckEvery is how often the password of a visit is compared with its hash again. That takes
+	// recheckEvery is how often the password of a login is compared with its hash again. That takes
 	// 20 MiB, which is too much for each request. One request does it, and others need not wait until
 	// the last result is twice as old.
 	recheckEvery = time.Minute
-	// maxLists bounds the folders that a visit reads at a time. Others wait.
+	// maxLists bounds the folders that a login reads at a time. Others wait.
 	maxLists = 4
 )
 
-// visit is a user who has logged in from an address, with all of its connections from there: HTTP
+// login is a user who has logged in from an address, with all of its connections from there: HTTP
 // knows only requests, and each has the password.
-type visit struct {
-	key   visitKey
+type login struct {
+	key   loginKey
 	user  string
 	lists chan struct{} // holds a value for each folder that is read
 	again chan struct{} // holds a value while the password is compared again
@@ -40,36 +40,36 @@ type visit struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	// Guarded by visits.mu.
+	// Guarded by logins.mu.
 	requests int
 	right    time.Time // when the password was right
 	over     bool
 	idle     *time.Timer // nil while there are requests
 }
 
-// visitKey tells visits apart, without the password.
-type visitKey struct {
+// loginKey distinguishes logins, without the password.
+type loginKey struct {
 	from string // an IP address
 	sum  [sha256.Size]byte
 }
 
-// visits are the users who are logged in. The server bounds them: each is a connection to it.
-type visits struct {
+// logins are the users who are logged in. The server bounds them: each is a connection to it.
+type logins struct {
 	server  door.Server
 	dropped func(user string) // called when a user has lost a right, or its password is another one
 	salt    [32]byte
 
 	mu  sync.Mutex // guards the following
-	all map[visitKey]*visit
+	all map[loginKey]*login
 }
 
-func newVisits(server door.Server, dropped func(user string)) *visits {
-	x := &visits{server: server, dropped: dropped, all: make(map[visitKey]*visit)}
+func newLogins(server door.Server, dropped func(user string)) *logins {
+	x := &logins{server: server, dropped: dropped, all: make(map[loginKey]*login)}
 	_, _ = rand.Read(x.salt[:]) // never fails
 	return x
 }
 
-func (x *visits) key(addr net.Addr, name, password string) (k visitKey) {
+func (x *logins) key(addr net.Addr, name, password string) (k loginKey) {
 	k.from, _, _ = net.SplitHostPort(addr.String())
 	h := hmac.New(sha256.New, x.salt[:])
 	_, _ = h.Write([]byte(name)) // in a name from a header is no colon
@@ -78,15 +78,15 @@ func (x *visits) key(addr net.Addr, name, password string) (k visitKey) {
 	return k
 }
 
-// enter logs in a user for one request, whose context is r. A visit ends with ctx. The caller calls
+// enter logs in a user for one request, whose context is r. A login ends with ctx. The caller calls
 // leave. Errors are those of door.Server.
-func (x *visits) enter(ctx, r context.Context, c door.Client, name, password string) (*visit, error) {
+func (x *logins) enter(ctx, r context.Context, c door.Client, name, password string) (*login, error) {
 	k := x.key(c.Addr, name, password)
 	x.mu.Lock()
 	v := x.all[k]
 	begins := v == nil
 	if begins {
-		v = &visit{
+		v = &login{
 			key: k, user: name, right: time.Now(), ready: make(chan struct{}),
 			lists: make(chan struct{}, maxLists), again: make(chan struct{}, 1),
 		}
@@ -119,7 +119,7 @@ func (x *visits) enter(ctx, r context.Context, c door.Client, name, password str
 }
 
 // recheck compares the password again when it is time.
-func (x *visits) recheck(ctx context.Context, v *visit, c door.Client, name, password string) error {
+func (x *logins) recheck(ctx context.Context, v *login, c door.Client, name, password string) error {
 	age := x.age(v)
 	if age < recheckEvery {
 		return nil
@@ -152,15 +152,15 @@ func (x *visits) recheck(ctx context.Context, v *visit, c door.Client, name, pas
 	return err
 }
 
-// age is how long ago the password of a visit was right.
-func (x *visits) age(v *visit) time.Duration {
+// age is how long ago the password of a login was right.
+func (x *logins) age(v *login) time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return time.Since(v.right)
 }
 
 // begin logs in for all requests that wait, so it does not end with its own.
-func (v *visit) begin(server door.Server, c door.Client, name, password string) error {
+func (v *login) begin(server door.Server, c door.Client, name, password string) error {
 	defer close(v.ready)
 	ctx, cancel := context.WithTimeout(v.ctx, door.LoginWithin)
 	defer cancel()
@@ -175,7 +175,7 @@ func (v *visit) begin(server door.Server, c door.Client, name, password string) 
 }
 
 // await waits for the login that another request has begun.
-func (v *visit) await(ctx context.Context) error {
+func (v *login) await(ctx context.Context) error {
 	select {
 	case <-v.ready:
 		return v.err
@@ -184,8 +184,8 @@ func (v *visit) await(ctx context.Context) error {
 	}
 }
 
-// leave ends a request of a visit.
-func (x *visits) leave(v *visit) {
+// leave ends a request of a login.
+func (x *logins) leave(v *login) {
 	x.mu.Lock()
 	v.requests--
 	last := v.requests == 0
@@ -199,7 +199,7 @@ func (x *visits) leave(v *visit) {
 	}
 }
 
-func (x *visits) endIdle(v *visit) {
+func (x *logins) endIdle(v *login) {
 	x.mu.Lock()
 	gone := v.requests == 0 && x.endLocked(v)
 	x.mu.Unlock()
@@ -208,8 +208,8 @@ func (x *visits) endIdle(v *visit) {
 	}
 }
 
-// end ends a visit: further requests log in again, and those under way fail.
-func (x *visits) end(v *visit) {
+// end ends a login: further requests log in again, and those under way fail.
+func (x *logins) end(v *login) {
 	x.mu.Lock()
 	gone := x.endLocked(v)
 	x.mu.Unlock()
@@ -220,13 +220,13 @@ func (x *visits) end(v *visit) {
 }
 
 // revoke is end for a user who has lost a right, or whose password is another one.
-func (x *visits) revoke(v *visit) {
+func (x *logins) revoke(v *login) {
 	x.end(v)
 	x.dropped(v.user)
 }
 
-// endLocked reports whether the caller has to close the visit. Otherwise, its last request does.
-func (x *visits) endLocked(v *visit) (gone bool) {
+// endLocked reports whether the caller has to close the login. Otherwise, its last request does.
+func (x *logins) endLocked(v *login) (gone bool) {
 	gone = !v.over && v.requests == 0
 	v.over = true
 	if x.all[v.key] == v {
@@ -239,8 +239,8 @@ func (x *visits) endLocked(v *visit) (gone bool) {
 	return gone
 }
 
-// close gives back what the visit has. No request uses it any more.
-func (v *visit) close() {
+// close gives back what the login has. No request uses it any more.
+func (v *login) close() {
 	if v.tree != nil {
 		v.tree.Close(nil)
 	}
@@ -250,10 +250,10 @@ func (v *visit) close() {
 	}
 }
 
-// close ends all visits, which have no requests any more.
-func (x *visits) close() {
+// close ends all logins, which have no requests any more.
+func (x *logins) close() {
 	x.mu.Lock()
-	all := make([]*visit, 0, len(x.all))
+	all := make([]*login, 0, len(x.all))
 	for _, v := range x.all {
 		all = append(all, v)
 	}
@@ -263,13 +263,13 @@ func (x *visits) close() {
 	}
 }
 
-// closer ends a visit when its user has lost a right.
+// closer ends a login when its user has lost a right.
 type closer struct {
-	visits *visits
-	visit  *visit
+	logins *logins
+	login  *login
 }
 
 func (c closer) Close() error {
-	c.visits.revoke(c.visit)
+	c.logins.revoke(c.login)
 	return nil
 }
