@@ -20,6 +20,7 @@ import (
 	"lukechampine.com/blake3"
 
 	"github.com/fxfer/fxfer/internal/cli/exit"
+	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/cli/term"
 	"github.com/fxfer/fxfer/internal/cli/transfer"
 	"github.com/fxfer/fxfer/internal/path/lab"
@@ -52,7 +53,7 @@ Otherwise it uses the loopback, and says so.
 
 Demo needs up to 1.9 GB in the folder for temporary files. The files stay for you
 to look at: the last line says how much, and where. With --clean, it removes them.`,
-		Args: cobra.NoArgs,
+		Args: option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			code, ran, err := lab.Elevate()
 			if ran {

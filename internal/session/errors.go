@@ -152,7 +152,8 @@ func KindOfCode(e *wire.Error) Kind {
 // ListenError explains why this host can't listen on an address.
 func ListenError(addr string, err error) error {
 	var bad *net.AddrError
-	if errors.As(err, &bad) || errors.Is(err, syscall.EADDRNOTAVAIL) {
+	var unknown *net.DNSError
+	if errors.As(err, &bad) || errors.As(err, &unknown) || errors.Is(err, syscall.EADDRNOTAVAIL) {
 		return Usage("", "listen on %s: %w", addr, err)
 	}
 	// The port is taken, or this user may not use it.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
+	"syscall"
 	"testing"
 
 	"github.com/fxfer/fxfer/internal/wire"
@@ -27,6 +29,17 @@ func TestKinds(t *testing.T) {
 	}
 	require.Equal(t, "kind 99", Kind(99).String())
 	require.Equal(t, "kind -1", Kind(-1).String())
+}
+
+// An address that no host has is a wrong command line, and a port that is taken is not.
+func TestListenError(t *testing.T) {
+	for err, want := range map[error]Kind{
+		&net.AddrError{Err: "missing port", Addr: "7433"}:               KindUsage,
+		&net.OpError{Op: "listen", Err: &net.DNSError{Name: "300.1.1"}}: KindUsage,
+		&net.OpError{Op: "listen", Err: syscall.EADDRINUSE}:             KindOther,
+	} {
+		require.Equal(t, want, KindOf(ListenError("x", err)), "%v", err)
+	}
 }
 
 // A failure names the path once, and wholly if the entry failed on this host. Its cause stays.

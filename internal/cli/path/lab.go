@@ -519,7 +519,7 @@ func newLabLinesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lines",
 		Short: "List the lines that --line knows",
-		Args:  cobra.NoArgs,
+		Args:  option.Exactly(0),
 		RunE: func(c *cobra.Command, _ []string) error {
 			return listLines(c.OutOrStdout())
 		},
