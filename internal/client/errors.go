@@ -75,6 +75,8 @@ func describeLost(err error, server string) error {
 	switch {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		e.Err = fmt.Errorf("%s closed the connection", server)
+	case errors.Is(err, transport.ErrProtocol):
+		e.Err, e.Advice = fmt.Errorf("%s does not speak fxfer/1, the protocol of fxfer", server), session.AdviceServerPort
 	case errors.Is(err, transport.ErrSilent):
 		e.Err, e.Advice = fmt.Errorf("%s accepts connections, but says nothing", server), session.AdviceServerPort
 	case errors.Is(err, os.ErrDeadlineExceeded):

@@ -8,7 +8,10 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io"
 	"math/big"
+	"net"
 	"testing"
 	"time"
 
@@ -98,10 +101,28 @@ func TestRefusals(t *testing.T) {
 				return nil
 			})
 			require.ErrorContains(t, err, test.server)
+			require.Equal(t, test.name != "other key", errors.Is(err, transport.ErrProtocol))
 			require.Error(t, <-done)
 			require.False(t, called)
 		})
 	}
+}
+
+// TestNoTLS: a service that speaks first, such as ssh, is recognised.
+func TestNoTLS(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, _ = c.Write([]byte("SSH-2.0-OpenSSH_9.9\r\n"))
+			_, _ = io.Copy(io.Discard, c)
+			_ = c.Close()
+		}
+	}()
+	_, err = transport.Dial(t.Context(), l.Addr().String(), transport.Config{Identity: transporttest.NewKey(t)}, transporttest.AnyKey)
+	require.ErrorIs(t, err, transport.ErrProtocol)
 }
 
 func ecdsaCertificate(t *testing.T) tls.Certificate {

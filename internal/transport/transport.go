@@ -59,6 +59,9 @@ var ErrNoCertificate = auth.ErrNoCertificate
 // ErrCongestion says that this host does not have the congestion control that was asked for.
 var ErrCongestion = tcp.ErrCongestion
 
+// ErrProtocol says that a peer speaks another protocol, or another version of this one.
+var ErrProtocol = auth.ErrProtocol
+
 // ErrSilent says that a peer has accepted a TCP connection, but sends nothing.
 var ErrSilent = tcp.ErrSilent
 

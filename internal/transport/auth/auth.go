@@ -28,11 +28,18 @@ const (
 	alpnX509 = "fxfer/1-x509"
 )
 
-// alertNoProtocol says that the peer does not speak the requested protocol (RFC 7301, section 3.2).
-const alertNoProtocol = tls.AlertError(120)
+const (
+	// alertNoProtocol says that the peer does not speak the requested protocol (RFC 7301, section 3.2).
+	alertNoProtocol = tls.AlertError(120)
+	// alertVersion says that the peer does not speak TLS 1.3 (RFC 8446, section 6.2).
+	alertVersion = tls.AlertError(70)
+)
 
 // ErrNoCertificate says that a server presents no certificate of a CA.
 var ErrNoCertificate = errors.New("the server presents no certificate of a CA")
+
+// ErrProtocol says that a peer speaks another protocol, or another version of this one.
+var ErrProtocol = errors.New("peer does not speak " + ALPN)
 
 // Expect decides whether a client wants to talk to the server that has this key.
 type Expect func(server ed25519.PublicKey) error
@@ -81,7 +88,7 @@ func (c Config) Client(addr string, expect Expect) (*tls.Config, error) {
 	conf.NextProtos = []string{alpnX509}
 	conf.VerifyConnection = func(state tls.ConnectionState) error {
 		if state.NegotiatedProtocol != alpnX509 {
-			return fmt.Errorf("peer does not speak %s", alpnX509)
+			return ErrProtocol
 		}
 		return c.Verify(state.PeerCertificates)
 	}
@@ -112,11 +119,16 @@ func (c Config) Server() (*tls.Config, error) {
 	return conf, nil
 }
 
-// Explain turns the alert of a server that has no certificate of a CA into ErrNoCertificate.
+// Explain makes the error of a client's handshake match ErrProtocol where the server does not speak TLS or
+// this protocol. The alert of a server that has no certificate of a CA becomes ErrNoCertificate.
 func (c Config) Explain(err error) error {
 	var alert tls.AlertError
-	if c.Verify != nil && errors.As(err, &alert) && alert == alertNoProtocol {
+	var record tls.RecordHeaderError
+	switch {
+	case errors.As(err, &alert) && alert == alertNoProtocol && c.Verify != nil:
 		return ErrNoCertificate
+	case alert == alertNoProtocol, alert == alertVersion, errors.As(err, &record):
+		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	}
 	return err
 }
@@ -166,7 +178,7 @@ func Certificate(identity ed25519.PrivateKey) (tls.Certificate, error) {
 // presented checks that a peer speaks fxfer and presents a certificate. It does not judge that.
 func presented(state tls.ConnectionState) error {
 	if p := state.NegotiatedProtocol; p != ALPN && p != alpnX509 {
-		return fmt.Errorf("peer does not speak %s", ALPN)
+		return ErrProtocol
 	}
 	if len(state.PeerCertificates) == 0 {
 		return errors.New("peer has no certificate")
