@@ -330,7 +330,8 @@ type output struct {
 }
 
 func (o *output) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("nothing heard from")) || bytes.Contains(p, []byte("trying again")) {
+	said := func(text string) bool { return bytes.Contains(p, []byte(text)) }
+	if said("nothing heard from") || said("trying again") || said(": resuming") {
 		o.mu.Lock()
 		if o.silent.IsZero() {
 			o.silent = time.Now()
