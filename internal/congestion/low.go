@@ -33,7 +33,6 @@ type room struct {
 	since time.Duration // when it began to leave it; 0 is not
 	peak  time.Duration // by how much the queue had grown then
 	noise time.Duration // the largest of these of late after which nobody came
-	tried time.Duration // queue that the session may have made itself of late
 	late  time.Duration // when acknowledgements were late, the last time
 }
 
@@ -41,9 +40,9 @@ type room struct {
 // and the queue is short between them: its peaks show them before it stands. If it still grows when less is
 // sent, they are there. It tells whether it decides on the rate.
 func (c *Controller) makesRoom(s Sample, aim, trip time.Duration) bool {
-	r, dt := &c.room, s.At-c.prior.At
-	r.noise -= fades(r.noise, dt, growthHolds)
-	grown := c.grown(s, trip, dt)
+	r := &c.room
+	r.noise -= fades(r.noise, s.At-c.prior.At, growthHolds)
+	grown := c.grown(s, trip)
 	bar := max(scale(aim, peakShare), min(scale(r.noise, noiseShare), max(2*aim, c.usualAim())))
 	peak := grown > bar && s.At-c.since > 2*trip+soonTime // the queue of the start is gone
 	switch {
@@ -65,18 +64,16 @@ func (c *Controller) makesRoom(s Sample, aim, trip time.Duration) bool {
 // grown is by how much others have made the queue longer, at the least, within about a round trip. What the
 // session has sent beyond the rate of the line is its own doing, and so is what streams send all at once,
 // as after acknowledgements that were late.
-func (c *Controller) grown(s Sample, trip, dt time.Duration) time.Duration {
-	m, r, span := &c.model, &c.room, trip+standingTime
-	sent := min(float64(s.Delivered+s.InFlight-c.prior.Delivered-c.prior.InFlight), c.rate*dt.Seconds())
-	r.tried += max(0, seconds(sent/c.line)-dt) - fades(r.tried, dt, span)
+func (c *Controller) grown(s Sample, trip time.Duration) time.Duration {
+	m, span := &c.model, trip+standingTime
 	overdue := c.overdue(s)
 	if overdue > max(lateShare*m.queue, leastLate) {
-		r.late = s.At
+		c.room.late = s.At
 	}
-	if last := max(r.late, c.loss.surge); last > 0 && s.At-last < 2*trip {
+	if last := max(c.room.late, c.loss.surge); last > 0 && s.At-last < 2*trip {
 		return 0
 	}
-	return min(m.queue, overdue) - m.stood(s.At, span) - r.tried
+	return min(m.queue, overdue) - m.stood(s.At, span) - m.made(s.At-m.base, span+trip, c.line)
 }
 
 // overdue is for how long what should be acknowledged by now takes on the line.

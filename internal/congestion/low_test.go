@@ -74,3 +74,19 @@ func TestLowMakesRoom(t *testing.T) {
 		require.Greater(t, with/without, 0.85, "%v", p)
 	}
 }
+
+// TestLowKnowsItsQueue: a session of low priority that tries for more than the line carries sees the queue of that
+// a round trip later, and takes it for its own.
+func TestLowKnowsItsQueue(t *testing.T) {
+	t.Parallel()
+	for _, p := range []simulate.Path{line(100, 20*ms, 1), line(300, 80*ms, 1)} {
+		for seed := range uint64(6) {
+			s := simulate.Scenario{
+				Path: p, For: 22 * time.Second, Seed: seed + 1,
+				Flows: flows(simulate.Flow{Kind: simulate.Session, Count: []int{4, 16}[seed%2], Priority: congestion.Low}),
+			}
+			r := simulate.Run(s)
+			require.Greater(t, r.Goodput(0, 0, s.For)/r.Carries(0, s.For), 0.96, "%v, seed %d", p, s.Seed)
+		}
+	}
+}

@@ -145,12 +145,27 @@ func (m *model) overdue(s Sample) float64 {
 		}
 		from = x
 	}
-	sent := float64(from.Delivered + from.InFlight)
+	sent := from.sent()
 	if to.At > from.At && at > from.At {
-		sent += float64(to.Delivered+to.InFlight-from.Delivered-from.InFlight) * (at - from.At).Seconds() / (to.At - from.At).Seconds()
+		sent += (to.sent() - from.sent()) * (at - from.At).Seconds() / (to.At - from.At).Seconds()
 	}
 	return max(0, sent-float64(s.Delivered))
 }
+
+// made is the longest queue that what was sent in some time until a moment makes on a line of a rate, bytes/s.
+func (m *model) made(until, since time.Duration, line float64) (most time.Duration) {
+	queue := time.Duration(0)
+	for i := 1; i < len(m.past) && m.past[i].At <= until; i++ {
+		if from, to := m.past[i-1], m.past[i]; from.At >= until-since {
+			queue = max(0, queue+seconds((to.sent()-from.sent())/line)-(to.At-from.At))
+			most = max(most, queue)
+		}
+	}
+	return most
+}
+
+// sent is what was sent so far and is not lost, bytes.
+func (s *Sample) sent() float64 { return float64(s.Delivered + s.InFlight) }
 
 // mean is a sample with the mean RTT of some time until a moment, and what was in flight in the mean by the
 // rate delivered then (Little's law): both are exact where packets come in bursts.

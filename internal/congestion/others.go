@@ -471,7 +471,7 @@ func (c *Controller) filled(s Sample) bool {
 	if c.model.queue <= c.floorAim(s) {
 		c.others.clear = s.At
 	}
-	if grown := c.grown(s, c.lag(s), s.At-c.prior.At); c.rate > 2*c.floor() {
+	if grown := c.grown(s, c.lag(s)); c.rate > 2*c.floor() {
 		return c.model.standing > c.floorAim(s) || grown > c.floorAim(s)
 	}
 	return s.At-c.others.clear > max(s.RTT, filledFor)
