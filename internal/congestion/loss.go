@@ -156,22 +156,20 @@ func (c *Controller) heed(s Sample) bool {
 	switch {
 	case k.start.At == 0:
 		share := c.lately(s)
-		if share <= l.random*1.5+mostLoss {
+		if share <= l.random*1.5+mostLoss || m.steady < leastShare*(1-share)*c.rate { // or the streams decide
 			return false
 		}
 		*k = look{start: s, seen: share}
-	case k.cut == 0 && s.At-k.start.At < m.rateWindow(s): // a policer lets more through at first
-	case k.cut == 0 && k.tells(m, k.start, s) && lossSince(k.start, s) < k.seen/2: // it has ended by itself
+	case k.cut == 0 && !k.tells(m, k.start, s): // a policer lets more through at first
+	case k.cut == 0 && lossSince(k.start, s) < k.seen/2: // it has ended by itself
 		*k = look{}
 	case k.cut == 0:
-		k.cut, k.before, k.passed = s.At, c.rate, rateSince(k.start, s)
-		if s.Lost-k.start.Lost >= int64(tellingLosses*s.MSS) {
-			k.seen = lossSince(k.start, s)
-			if k.seen > mostRandom { // no path loses so much by chance
-				c.line, m.rates = k.passed, nil
-				c.police(s, k.passed)
-				return false
-			}
+		k.cut, k.before = s.At, c.rate
+		k.passed, k.seen = rateSince(k.start, s), lossSince(k.start, s)
+		if k.seen > mostRandom { // no path loses so much by chance
+			c.line, m.rates = k.passed, nil
+			c.police(s, k.passed)
+			return false
 		}
 		c.rate = min(c.rate, belowFull*k.passed)
 	case k.from.At == 0 && s.At-k.cut >= s.RTT*3/2:
