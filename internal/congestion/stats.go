@@ -10,7 +10,7 @@ type Stats struct {
 	Priority Priority      // the last one
 	Base     time.Duration // round trip time without a queue; 0 is unknown
 	Starting time.Duration // the session looked for the rate of the line
-	Policed  time.Duration // it was near a rate beyond which packets are lost without a queue
+	Policed  time.Duration // it stayed below a rate beyond which packets are lost without a queue
 	Shared   time.Duration // others used the line, and the session took a part of it
 	Yielded  time.Duration // others used the line, and the session took what they left
 
@@ -28,7 +28,7 @@ type Stats struct {
 type Recorder struct {
 	stats  Stats
 	delays histogram
-	police police
+	bare   bare
 	base   time.Duration
 	before Sample
 	long   time.Duration // when there was clearly a queue of our own, the last time
@@ -58,16 +58,14 @@ func (r *Recorder) Add(c *Controller, s Sample, d Decision) {
 		}
 	}
 	if c.model.base < r.base-r.base/16 { // there has been a queue all the time, that of others
-		r.police, r.stats.Policed = police{from: s}, 0
+		r.bare, r.stats.Policed = bare{}, 0
 	}
 	r.base = c.model.base
 	if !others && c.model.base > 0 {
-		bare := r.stats.QueueMost < max(leastQueue, c.model.base/5)
-		found := r.police.look(s, r.queued(c, s), bare, max(c.model.steadyWindow(), steadyTrips*s.RTT))
-		if bare && c.loss.policed > 0 && s.At < c.loss.ceilUntil { // the session stays below it, and loses little
-			found = max(found, dt)
+		r.bare.add(c, s, lost, dt)
+		if c.loss.policed > 0 && s.At < c.loss.ceilUntil && r.bare.holds(c) {
+			r.stats.Policed += dt
 		}
-		r.stats.Policed += found
 	}
 	switch { // a loss shows after a round trip
 	case others:
@@ -119,76 +117,30 @@ func (r *Recorder) Stats(c *Controller) Stats {
 	return s
 }
 
-// police finds a rate beyond which packets are lost without a queue: that of a policer, or of a queue
-// too short to be seen. Random loss is the same at any rate. One moment of loss proves nothing: the
-// rate delivered must be the same seconds later, while another one is sent, or the path must never have
-// shown a queue.
-type police struct {
-	from   Sample  // start of the present measurement
-	queued bool    // there was a queue during it
-	rate   float64 // delivered while many were lost, bytes/s; 0 is none
-	most   float64 // share that was lost then
-	sent   float64 // bytes since then, but for times of much loss
-	lost   float64 // of these
-	pushed float64 // sending rate at which many were lost for the first time, bytes/s
-	since  time.Duration
-	sure   bool          // it was the same later, at another sending rate, or there never was a queue
-	near   time.Duration // at that rate, and not sure yet
+// bare tells whether a path has no queue to speak of. Of a drop-tail queue, a session that tries for more
+// than the line carries sees some of the time, and what it loses is lost in it. A policer has none. What a busy host
+// does looks like a queue now and then, but not in particular when something is lost.
+type bare struct {
+	all, above   time.Duration // since when that is known, and of that, with half of the aim
+	lost, behind float64       // bytes, and these times the longest queue at about that time, s
 }
 
-const (
-	policedLoss  = 0.02 // share lost without a queue that may be a policer's doing
-	policedOver  = 1.15 // of its rate; a session that gets more has no policer
-	policedNear  = 0.7  // of its rate; a session that sends less is held back by something else
-	manyLosses   = 24   // fewer segments may be chance
-	policedLike  = 0.1  // two rates that differ by less are the same
-	policedApart = 0.03 // two sending rates that differ by more are not
-	policedLong  = 2 * time.Second
-	leastQueue   = time.Millisecond
-)
-
-// look takes a sample each time, and measures once in a window. It returns how long the session was
-// policed.
-func (p *police) look(s Sample, queued, bare bool, window time.Duration) time.Duration {
-	p.queued = p.queued || queued
-	if s.At-p.from.At < window {
-		return 0
+// add takes a sample of c, before which that much was lost in that time.
+func (b *bare) add(c *Controller, s Sample, lost int64, dt time.Duration) {
+	b.all += dt
+	if c.model.queue > c.least(s)/2 {
+		b.above += dt
 	}
-	from, clear := p.from, !p.queued
-	p.from, p.queued = s, false
-	if p.rate > 0 && clear && bare && s.At-p.since >= policedLong {
-		p.sure = true
-	}
-	rate, lost := rateSince(from, s), float64(s.Lost-from.Lost)
-	sent := lost + float64(s.Delivered-from.Delivered)
-	many := float64(manyLosses * s.MSS)
-	if p.rate > 0 && rate > policedOver*p.rate {
-		*p = police{from: s}
-	}
-	push := sent / (s.At - from.At).Seconds()
-	if p.rate > 0 && clear && lost >= many && s.At-p.since >= policedLong &&
-		math.Abs(rate-p.rate) <= policedLike*p.rate && math.Abs(push-p.pushed) >= policedApart*p.pushed {
-		p.sure = true
-	}
-	if lost < policedLoss*sent {
-		p.sent, p.lost = p.sent+sent, p.lost+lost
-	} else if clear && lost >= many && lost > p.most*sent {
-		if p.rate == 0 {
-			p.pushed, p.since = push, from.At
-		}
-		p.rate, p.most, p.sent, p.lost = max(p.rate, rate), lost/sent, 0, 0
-	}
-	proven := p.most*p.sent >= many && p.lost < p.most/4*p.sent
-	if !proven || rate < policedNear*p.rate {
-		return 0
-	}
-	if p.near += s.At - from.At; !p.sure {
-		return 0
-	}
-	was := p.near
-	p.near = 0
-	return was
+	b.lost += float64(lost)
+	b.behind += float64(lost) * c.model.longest(s.At-2*s.RTT).Seconds()
 }
+
+func (b *bare) holds(c *Controller) bool {
+	return b.above < b.all/4 && b.behind <= b.lost*c.model.base.Seconds()/10
+}
+
+// leastQueue is the least delay that is clearly a queue.
+const leastQueue = time.Millisecond
 
 const (
 	leastDelay  = 100 * time.Microsecond // less is no delay

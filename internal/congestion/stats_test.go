@@ -87,56 +87,6 @@ func TestRecorderLosses(t *testing.T) {
 	require.Equal(t, int64(7), late.LostOwn, "a loss shows a round trip later")
 }
 
-// What exceeds a policer's rate is lost without a queue, and with less nothing is. Random loss is
-// the same at any rate. A queue may be too short for what comes, but it shows.
-func TestRecorderPolice(t *testing.T) {
-	const step = 0.025
-	run := func(lost func(i int, sent float64) float64, queue func(i int) time.Duration) time.Duration {
-		return recorded(Normal, 800, func(i int, s *Sample, m *model, _ *Decision) {
-			m.queue = queue(i)
-			sent := 25e6 * step
-			switch {
-			case i < 10:
-				sent *= float64(i) / 10
-			case i < 60:
-				sent *= 2.3
-			case i%200 < 40: // tries for more
-				sent *= 1.1
-			}
-			gone := lost(i, sent)
-			s.Lost += int64(gone)
-			s.Delivered += int64(sent - gone)
-		}).Policed
-	}
-	none := func(int) time.Duration { return 0 }
-	above := func(_ int, sent float64) float64 { return max(0, sent-25e6*step) }
-	require.Greater(t, run(above, none), 15*time.Second)
-	for _, p := range []float64{0, 0.001, 0.01, 0.05} {
-		random := func(i int, sent float64) float64 { return sent * p * (0.6 + 0.8*float64(i*7%11)/10) }
-		require.Zero(t, run(random, none), "random loss of %v", p)
-	}
-	full := func(i int) time.Duration {
-		if i < 100 || i%200 < 60 {
-			return 50 * time.Millisecond
-		}
-		return time.Millisecond
-	}
-	require.Zero(t, run(above, full), "a queue that overflows")
-
-	hidden := recorded(Normal, 800, func(i int, s *Sample, m *model, _ *Decision) { // until others pause
-		if i == 790 {
-			m.base = 30 * time.Millisecond
-		}
-		sent := 25e6 * step
-		if i%200 < 40 {
-			sent *= 1.1
-		}
-		s.Lost += int64(above(i, sent))
-		s.Delivered += int64(sent - above(i, sent))
-	})
-	require.Less(t, hidden.Policed, time.Second, "a queue that others kept full from the start")
-}
-
 // A burst of losses at the end of the search for the rate proves no policer, and is lost in the
 // queue that shows a moment later.
 func TestRecorderBurst(t *testing.T) {
@@ -166,7 +116,7 @@ func TestRecorderBurst(t *testing.T) {
 }
 
 // A session that stays below a policer it has found loses hardly anything. The time counts, unless the path has
-// ever had a queue.
+// a queue, also for as long as nobody knew that it was that of others.
 func TestRecorderStaysBelowPolicer(t *testing.T) {
 	const base = 50 * time.Millisecond
 	for _, x := range []struct {

@@ -1,0 +1,79 @@
+package congestion_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/congestion"
+	"github.com/fxfer/fxfer/internal/congestion/simulate"
+)
+
+// TestPoliced: a policer is found, also where hosts at either end are late now and then, and nothing else is taken
+// for one: random loss, jitter, a short queue, or streams that loss holds back.
+func TestPoliced(t *testing.T) {
+	t.Parallel()
+	policer := func(rate float64, rtt time.Duration) simulate.Path {
+		p := line(94, rtt, 1)
+		p.Police, p.Burst = 0.94e6*rate, 123_000
+		return p
+	}
+	lossy := func(p simulate.Path, loss float64, jitter time.Duration) simulate.Path {
+		p.Loss, p.Jitter = loss, jitter
+		return p
+	}
+	session, stock := simulate.Flow{Kind: simulate.Session}, simulate.Flow{Kind: simulate.Session, Count: 4, Below: simulate.Cubic}
+	for i, c := range []struct {
+		what string
+		path simulate.Path
+		flow simulate.Flow
+		is   bool
+	}{
+		{"50 Mbit/s", policer(50, 13600*time.Microsecond), session, true},
+		{"42 Mbit/s", policer(42, 10200*time.Microsecond), session, true},
+		{"52 Mbit/s", policer(52, 14700*time.Microsecond), session, true},
+		{"short queue", line(100, 20*ms, 0.25), session, false},
+		{"short queue, far", line(300, 80*ms, 0.25), session, false},
+		{"shorter one", line(1000, 5*ms, 0.25), session, false},
+		{"loss of 0.1 %", lossy(line(200, 30*ms, 1), 0.001, 0), session, false},
+		{"loss of 0.5 %", lossy(line(200, 30*ms, 1), 0.005, 0), session, false},
+		{"loss and jitter", lossy(line(100, 20*ms, 1), 0.005, ms), session, false},
+		{"loss, cubic", lossy(line(200, 30*ms, 1), 0.005, 0), stock, false},
+		{"loss of 2 %, cubic", lossy(line(200, 30*ms, 1), 0.02, 0), stock, false},
+	} {
+		for _, where := range []simulate.Side{simulate.Process, simulate.Host, simulate.Peer} {
+			for seed := range uint64(2) {
+				s := simulate.Scenario{Path: c.path, Flows: flows(c.flow), For: 10 * time.Second, Seed: seed + 1}
+				if where != simulate.Process {
+					s.Flows[0].Pauses = lateAtTimes(where, s.For, rand.New(rand.NewPCG(seed, uint64(i))))
+				}
+				var r congestion.Recorder
+				var control *congestion.Controller
+				s.Trace = func(m simulate.Moment) {
+					control = m.Control.(*congestion.Controller)
+					r.Add(control, m.Sample, m.Decision)
+				}
+				simulate.Run(s)
+				policed, about := r.Stats(control).Policed, fmt.Sprintf("%s, %v, seed %d", c.what, where, s.Seed)
+				if c.is {
+					require.Greater(t, policed, s.For*2/5, about)
+				} else {
+					require.Less(t, policed, s.For/20, about)
+				}
+			}
+		}
+	}
+}
+
+// lateAtTimes are pauses of a host that other programs share.
+func lateAtTimes(where simulate.Side, till time.Duration, random *rand.Rand) (all []simulate.Pause) {
+	for at := time.Duration(random.IntN(1000)) * ms; at < till; {
+		long := time.Duration(3+random.IntN(25)) * ms
+		all = append(all, simulate.Pause{From: at, For: long, Where: where})
+		at += long + time.Duration(100+random.IntN(900))*ms
+	}
+	return all
+}
