@@ -90,3 +90,22 @@ func TestLowKnowsItsQueue(t *testing.T) {
 		}
 	}
 }
+
+// TestLowBeginsAsOne: however many streams a session of low priority has, it does not send their first windows at once,
+// also when the first acknowledgements have come: only the first packet of each.
+func TestLowBeginsAsOne(t *testing.T) {
+	t.Parallel()
+	s := simulate.Scenario{
+		Path: line(100, 20*ms, 1), For: 60 * ms, Seed: 1,
+		Flows: flows(simulate.Flow{Kind: simulate.Session, Count: 16, Priority: congestion.Low}),
+	}
+	decided := 0
+	s.Trace = func(m simulate.Moment) {
+		if m.Sample.Delivered > 0 {
+			decided++
+			require.Less(t, m.Decision.Rate, 8*congestion.LowBegins(s.Path.RTT, 1448), "%v", m.At)
+		}
+	}
+	simulate.Run(s)
+	require.Positive(t, decided)
+}

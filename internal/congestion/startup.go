@@ -99,10 +99,10 @@ func (c *Controller) start(s Sample) {
 		c.drain(s)
 		return
 	}
+	if c.priority == Low && s.Began == 0 && math.IsInf(c.rate, 1) { // its streams must not double by themselves into a full queue
+		c.rate = LowBegins(c.model.base, s.MSS)
+	}
 	if c.line == 0 { // few packets show no rate
-		if c.priority == Low && s.Began == 0 { // its streams must not double by themselves into a full queue
-			c.rate = LowBegins(c.model.base, s.MSS)
-		}
 		return
 	}
 	if math.IsInf(c.rate, 1) {
