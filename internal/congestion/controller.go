@@ -173,7 +173,7 @@ func (c *Controller) every() time.Duration {
 	return Every
 }
 
-// gentle tells whether streams shall share the line as most traffic does. Beside others, a short
+// gentle reports whether streams shall share the line as most traffic does. Beside others, a short
 // queue makes loss, too: only what is lost at any rate is a reason to be quick.
 func (c *Controller) gentle() bool {
 	if c.state == Compete {
@@ -189,11 +189,11 @@ func (c *Controller) gentle() bool {
 	return c.state != Startup && !c.loss.lossy && c.last.Delivered >= c.opening.sent
 }
 
-// far tells whether a round trip takes longer than the time between two decisions. Then the start has to
+// far reports whether a round trip takes longer than the time between two decisions. Then the start has to
 // foretell by how much the rate has grown since what it sees was sent.
 func (c *Controller) far() bool { return c.model.base > Every && c.priority != Low }
 
-// near tells whether the path stays within a building.
+// near reports whether the path stays within a building.
 func (c *Controller) near() bool { return c.model.base > 0 && c.model.base < nearPath }
 
 func (c *Controller) enter(state State, now time.Duration) {
@@ -221,7 +221,7 @@ func (c *Controller) aim(s Sample) time.Duration {
 	return c.least(s) + jitter
 }
 
-// stuck tells whether a session, say after hosts that had no time for it, sends so little of what the
+// stuck reports whether a session, say after hosts that had no time for it, sends so little of what the
 // line carried of late that its RTT holds the delay with which the peer acknowledges. That looks like a
 // queue for which less should be sent, and would do so the more, the less is sent.
 func (c *Controller) stuck(s Sample) bool { return !c.dense(s) && c.line < poorShare*c.known }
@@ -241,7 +241,7 @@ func (c *Controller) least(s Sample) time.Duration {
 // usualAim is the queue that a session holds beside nobody.
 func (c *Controller) usualAim() time.Duration { return min(max(c.model.base/20, leastAim), mostAim) }
 
-// dense tells whether a stream sends its next packet before the peer's kernel acknowledges one alone.
+// dense reports whether a stream sends its next packet before the peer's kernel acknowledges one alone.
 // Otherwise the RTT holds that delay, and shows no queue.
 func (c *Controller) dense(s Sample) bool { return c.packets(2*s.Streams, s.MSS) < delayedAck }
 
@@ -288,7 +288,7 @@ func (c *Controller) over(s Sample, line float64) time.Duration {
 	return seconds(float64(s.InFlight)/line) - c.model.base
 }
 
-// queued tells whether what is in flight waits in a queue, by what is delivered (Little's law). The
+// queued reports whether what is in flight waits in a queue, by what is delivered (Little's law). The
 // smoothed RTT says so too long where little is acknowledged.
 func (c *Controller) queued(s Sample) bool {
 	m := &c.model

@@ -146,7 +146,7 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	}
 }
 
-// bold tells whether the queue has been short for so long, although more and more was sent, that the line
+// bold reports whether the queue has been short for so long, although more and more was sent, that the line
 // must carry far more.
 func (c *Controller) bold() bool { return c.growth >= mostGrowth && c.priority != Low }
 

@@ -132,7 +132,7 @@ func (c *Controller) longer() bool {
 	return d.jump > d.dip*3/4 && d.top-d.dip < max(leastAim, m.jitter()) && d.part > d.best/2
 }
 
-// hidden tells whether the base holds a queue of others: the line carries clearly less of ours than it
+// hidden reports whether the base holds a queue of others: the line carries clearly less of ours than it
 // did, and no RTT of late came near the least one that the kernel ever saw, by more than jitter explains.
 // The queue of others then goes up and down above the base, and looks as if it was our own.
 func (c *Controller) hidden(s Sample) bool {
@@ -140,7 +140,7 @@ func (c *Controller) hidden(s Sample) bool {
 	return c.priority != Low && s.Least > 0 && c.line < takenDoubt*c.doubts.best && above > c.least(s)+c.model.jitter()
 }
 
-// unsure tells whether it is time for a check, and begins it.
+// unsure reports whether it is time for a check, and begins it.
 func (c *Controller) unsure(s Sample) bool {
 	k := &c.doubts.check
 	lost := c.line < lostShare*c.doubts.best && c.model.standing > leastAim

@@ -96,7 +96,7 @@ func gentleStreams(rate float64, rtt time.Duration, mss int, loss float64) int {
 }
 
 // crowded acts on loss with some queue: the queue is short, and full at times. Loss stops below what
-// was delivered then, if nobody else is there. It tells whether others are.
+// was delivered then, if nobody else is there. It reports whether others are.
 func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	m := &c.model
 	// A loss shows a round trip later, when the queue may be short again.
@@ -133,7 +133,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	return true
 }
 
-// surges tells whether more is in flight than the rate and the RTT explain: streams have sent what
+// surges reports whether more is in flight than the rate and the RTT explain: streams have sent what
 // they had all at once. Beside others, what is in flight follows the RTT.
 func (c *Controller) surges(s Sample) bool {
 	flying := seconds(float64(s.InFlight) / (c.rate * max(1, c.loss.over)))
@@ -149,7 +149,7 @@ func (c *Controller) bound(rate float64, until time.Duration) {
 
 // heed acts on loss without a queue. A policer, or a queue that is too short to be seen, drops what
 // exceeds a rate: with less, nothing is lost. Random loss stays the same. So heed sends less for a
-// moment, and looks. It tells whether it does so now.
+// moment, and looks. It reports whether it does so now.
 func (c *Controller) heed(s Sample) bool {
 	m, l := &c.model, &c.loss
 	k := &l.look
@@ -189,7 +189,7 @@ func (c *Controller) heed(s Sample) bool {
 	return k.start.At > 0
 }
 
-// tells tells whether what was sent between two samples is enough to know how much of it is lost.
+// tells reports whether what was sent between two samples is enough to know how much of it is lost.
 func (k *look) tells(m *model, from, to Sample) bool {
 	age, sent := to.At-from.At, float64(to.Delivered-from.Delivered)
 	return age >= m.rateWindow(to) && (k.seen*sent >= float64(tellingLosses*to.MSS) || age >= mostSteady)
@@ -217,7 +217,7 @@ func (c *Controller) police(s Sample, passed float64) {
 	l.look, l.fresh, l.policed = look{}, Sample{}, passed
 }
 
-// byChance tells whether free streams lose about what is lost at any rate. More follows what they send,
+// byChance reports whether free streams lose about what is lost at any rate. More follows what they send,
 // and with far less it was something else.
 func (c *Controller) byChance(s Sample) bool {
 	m := &c.model

@@ -38,7 +38,7 @@ type room struct {
 
 // makesRoom makes room for others who begin. Their packets come in trains that double in each round trip,
 // and the queue is short between them: its peaks show them before it stands. If it still grows when less is
-// sent, they are there. It tells whether it decides on the rate.
+// sent, they are there. It reports whether it decides on the rate.
 func (c *Controller) makesRoom(s Sample, aim, trip time.Duration) bool {
 	r := &c.room
 	r.noise -= fades(r.noise, s.At-c.prior.At, growthHolds)

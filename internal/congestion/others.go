@@ -242,7 +242,7 @@ func (c *Controller) pauses() time.Duration {
 	return testEvery
 }
 
-// alone tells whether the others are gone: the queue is short, and not because of a test, or a test has shown that
+// alone reports whether the others are gone: the queue is short, and not because of a test, or a test has shown that
 // all of it was the session's own. A session with a small part of the line tests so often that it would never
 // know: its long queue must be gone for longer, and so must a shallow one, which others leave empty at times.
 // Siblings make room in a test together, where a queue of others would stay.
@@ -261,7 +261,7 @@ func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	return calm > max(4*lag, leastAlone) && c.stayed(s) > leastStay || calm > max(8*lag, leastStay/2) && c.others.poor
 }
 
-// shallow tells whether even a full queue is so short that a flow which gives up three tenths of its
+// shallow reports whether even a full queue is so short that a flow which gives up three tenths of its
 // window, as cubic does after a loss, leaves it empty for seconds.
 func (c *Controller) shallow() bool {
 	return c.others.brim > 0 && c.others.brim.Seconds() < (1/cubicKeeps-1)*c.model.base.Seconds()
@@ -286,7 +286,7 @@ func (c *Controller) holds(s Sample, lag time.Duration) bool {
 	return age > max(2*lag+scale(c.others.deep, 1/(1-leastShare)), testFor) && c.model.standing > low
 }
 
-// tests tells whether it is time to test whether others are gone. Siblings do so at the same time: each
+// tests reports whether it is time to test whether others are gone. Siblings do so at the same time: each
 // of them alone would find the queue of the others.
 func (c *Controller) tests(s Sample) bool {
 	b := &c.siblings
@@ -359,7 +359,7 @@ func (c *Controller) claim(part float64) {
 	}
 }
 
-// gone tells whether the queue is gone since less is sent.
+// gone reports whether the queue is gone since less is sent.
 func (c *Controller) gone(s Sample) bool {
 	short := c.least(s) / 2
 	return c.model.standing <= short && c.model.base > c.began-short
@@ -403,7 +403,7 @@ func (c *Controller) takes(s Sample, lag time.Duration) float64 {
 	return o.most
 }
 
-// occupied tells whether others had a queue before the session began: the RTT is shorter now than the
+// occupied reports whether others had a queue before the session began: the RTT is shorter now than the
 // handshakes and the first packets saw it.
 func (c *Controller) occupied(s Sample) bool {
 	if c.others.first == 0 {
@@ -465,7 +465,7 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 	}
 }
 
-// filled tells whether others fill the queue. Few packets show the noise of hosts, too: the queue
+// filled reports whether others fill the queue. Few packets show the noise of hosts, too: the queue
 // must not have been short for a while, unless the session takes more already.
 func (c *Controller) filled(s Sample) bool {
 	if c.model.queue <= c.floorAim(s) {

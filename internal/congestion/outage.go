@@ -43,7 +43,7 @@ type stall struct {
 	rtt   time.Duration // before it
 }
 
-// silent tells whether nothing was acknowledged for so long that a host must have stalled. Streams
+// silent reports whether nothing was acknowledged for so long that a host must have stalled. Streams
 // that send their windows in one go are silent once in each round trip, and so are all whose windows
 // are less than the path takes.
 func (c *Controller) silent(s Sample, silence time.Duration) bool {
@@ -57,7 +57,7 @@ func (c *Controller) silent(s Sample, silence time.Duration) bool {
 	return c.mute(s, silence-leastStall) && s.At-silence-c.outage.burst > 2*c.model.base
 }
 
-// mute tells whether all streams should have heard something in a time.
+// mute reports whether all streams should have heard something in a time.
 func (c *Controller) mute(s Sample, silence time.Duration) bool {
 	packets := max(quietPackets, 2*s.Streams) // a stream sends two at a time
 	return c.state != Startup && c.state != Drain && silence > time.Duration(packets)*c.packet(s)
@@ -68,7 +68,7 @@ func (c *Controller) packet(s Sample) time.Duration {
 	return seconds(float64(s.MSS) / max(min(c.rate, c.line), c.leastRate()))
 }
 
-// stalls tells whether a sample spans a stall, or still shows its traces: acknowledgements that came
+// stalls reports whether a sample spans a stall, or still shows its traces: acknowledgements that came
 // late and all at once, a smoothed RTT that contains the stall, and what timers sent again.
 func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 	stall := &c.outage.stall
@@ -106,7 +106,7 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 	return stall.until > 0
 }
 
-// quiet tells whether nothing was acknowledged for so long that it says nothing about the rate of
+// quiet reports whether nothing was acknowledged for so long that it says nothing about the rate of
 // the line: the receiver takes nothing, or an outage swallows all. After an outage it resumes.
 func (c *Controller) quiet(s Sample, dt time.Duration) bool {
 	since := s.At - c.outage.heard

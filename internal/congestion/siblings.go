@@ -73,7 +73,7 @@ func Tell(now time.Duration, members []*Member) []Siblings {
 	return say
 }
 
-// shares tells whether the session would take more of the line.
+// shares reports whether the session would take more of the line.
 func (m *Member) shares(now time.Duration) bool { return m.Waits && m.Rate > 0 && now >= m.apart }
 
 // follow notes whether the session takes what it may have.
@@ -130,10 +130,10 @@ func (b *siblings) part(line float64) float64 {
 	return min(b.All/float64(b.Sessions), mostRaise*line)
 }
 
-// crowd tells whether the session has siblings now.
+// crowd reports whether the session has siblings now.
 func (b *siblings) crowd(now time.Duration) bool { return b.Sessions > 1 && now-b.at < siblingsFor }
 
-// whole tells whether the siblings together have all that they had of late. Then nobody else takes the
+// whole reports whether the siblings together have all that they had of late. Then nobody else takes the
 // line: the queue is theirs.
 func (b *siblings) whole(now time.Duration) bool {
 	return b.crowd(now) && b.All > takenShare*b.best

@@ -145,7 +145,7 @@ func (c *Controller) start(s Sample) {
 	}
 }
 
-// refuted tells whether the line is not as narrow as handshakes made it look, because a host was late with
+// refuted reports whether the line is not as narrow as handshakes made it look, because a host was late with
 // them: on such a line a full packet takes longer than a small one, which the smoothed RTT shows in part.
 func (c *Controller) refuted(s Sample) bool {
 	if s.Line == 0 || s.Least == 0 || c.proved || s.Delivered < int64(s.MSS) {
@@ -160,7 +160,7 @@ func firstRate(rtt time.Duration, mss int, gain float64) float64 {
 	return gain * firstWindow * float64(mss) / max(rtt, time.Millisecond).Seconds()
 }
 
-// robs tells whether a session of low priority takes the line from others: it goes on to lose something
+// robs reports whether a session of low priority takes the line from others: it goes on to lose something
 // in the start, and nevertheless gets more and more. Alone, it gets no more from a line that is full.
 func (c *Controller) robs(s Sample, early bool) bool {
 	m, o := &c.model, &c.opening
@@ -227,7 +227,7 @@ func (c *Controller) drain(s Sample) {
 	}
 }
 
-// stays tells whether most of the queue is still there once the excess of the start has arrived. Then
+// stays reports whether most of the queue is still there once the excess of the start has arrived. Then
 // others may have filled it before. With less of it, jitter would look so, too.
 func (c *Controller) stays(s Sample) bool {
 	m := &c.model

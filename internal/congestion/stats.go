@@ -117,7 +117,7 @@ func (r *Recorder) Stats(c *Controller) Stats {
 	return s
 }
 
-// bare tells whether a path has no queue to speak of. Of a drop-tail queue, a session that tries for more
+// bare reports whether a path has no queue to speak of. Of a drop-tail queue, a session that tries for more
 // than the line carries sees some of the time, and what it loses is lost in it. A policer has none. What a busy host
 // does looks like a queue now and then, but not in particular when something is lost.
 type bare struct {

@@ -81,7 +81,7 @@ const (
 	hystartSamples = 8     // of the RTT that tell the delay of a round
 )
 
-// late tells whether acknowledgements have come one after the other for half of the path's RTT, or all
+// late reports whether acknowledgements have come one after the other for half of the path's RTT, or all
 // of a round late.
 func (h *hystart) late(a ack) bool {
 	h.base = min(h.base, a.rtt)
