@@ -46,8 +46,8 @@ func New() *Controller { return &Controller{rate: math.Inf(1), loss: losses{over
 const (
 	// Every is the time between two decisions, mostly.
 	Every = 25 * time.Millisecond
-	// LeastEvery is the least such time: in the start it is part of a round trip, because each round trip
-	// doubles the rate, and at low priority on short paths it is LeastEvery.
+	// LeastEvery is the least such time. It holds at low priority on short paths. In the start, the time is
+	// part of a round trip, because each round trip doubles the rate.
 	LeastEvery = 10 * time.Millisecond
 
 	leastAim = 2500 * time.Microsecond

@@ -156,7 +156,7 @@ func (c *Controller) heed(s Sample) bool {
 	switch {
 	case k.start.At == 0:
 		share := c.lately(s)
-		if share <= l.random*1.5+mostLoss || m.steady < leastShare*(1-share)*c.rate { // or the streams decide
+		if share <= l.random*1.5+mostLoss || m.steady < leastShare*(1-share)*c.rate { // or the rate does not bound streams that loss holds back
 			return false
 		}
 		*k = look{start: s, seen: share}

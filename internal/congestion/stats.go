@@ -117,12 +117,12 @@ func (r *Recorder) Stats(c *Controller) Stats {
 	return s
 }
 
-// bare reports whether a path has no queue to speak of. Of a drop-tail queue, a session that tries for more
-// than the line carries sees some of the time, and what it loses is lost in it. A policer has none. What a busy host
-// does looks like a queue now and then, but not in particular when something is lost.
+// bare measures whether a path has no queue. A session that tries for more than the line carries sees a
+// drop-tail queue for some of the time, and loses packets in it. A policer has no queue. A busy host makes the
+// RTT longer now and then, but not just when something is lost.
 type bare struct {
-	all, above   time.Duration // since when that is known, and of that, with half of the aim
-	lost, behind float64       // bytes, and these times the longest queue at about that time, s
+	all, above   time.Duration // how long that was measured, and for how long of it the queue was above half of the aim
+	lost, behind float64       // bytes, and their sum weighted with the longest queue at about that time, bytes × s
 }
 
 // add takes a sample of c, before which that much was lost in that time.
@@ -135,6 +135,7 @@ func (b *bare) add(c *Controller, s Sample, lost int64, dt time.Duration) {
 	b.behind += float64(lost) * c.model.longest(s.At-2*s.RTT).Seconds()
 }
 
+// holds reports whether there is none.
 func (b *bare) holds(c *Controller) bool {
 	return b.above < b.all/4 && b.behind <= b.lost*c.model.base.Seconds()/10
 }

@@ -19,7 +19,7 @@ func TestBranchReport(t *testing.T) {
 	require.Equal(t, "sending", one("sending").String())
 	require.Equal(t, "2 arriving, 1 there", counts{Arriving: 2, There: 1}.String())
 
-	d := &delivery{route: &viaBranch, load: payload{files: 1, size: 20 * mb, distinct: 1}, connections: 1, wait: at(4), wire: 22 * mb}
+	d := &delivery{route: &viaBranch, load: payload{files: 1, size: 20 * mb}, connections: 1, wait: at(4), wire: 22 * mb}
 	d.moments = []moment{
 		{at: at(1)},
 		{at: at(5), door: one("arriving"), board: one("arriving")},

@@ -75,7 +75,7 @@ func (x *budget) floor() float64 { return x.alone.sum() + x.alone[stepDigest] }
 
 // budget measures. size is what is sent, in bytes.
 func (b *bench) budget(ctx context.Context, size int64, reps int) (x budget, err error) {
-	load := payload{files: 1, size: size, distinct: 1}
+	load := payload{files: 1, size: size}
 	if err := b.keep(ctx, []payload{load}); err != nil {
 		return x, err
 	}

@@ -100,7 +100,7 @@ func (b *bench) calmErrand(ctx context.Context, e *errand) (errandResult, error)
 // errand sends a file beside others, with a deadline.
 func (b *bench) errand(ctx context.Context, e *errand) (r errandResult, err error) {
 	r.errand = e
-	load := payload{files: 1, size: e.size, distinct: 1}
+	load := payload{files: 1, size: e.size}
 	if err := errors.Join(b.keep(ctx, []payload{load}), b.Empty("in")); err != nil {
 		return r, err
 	}

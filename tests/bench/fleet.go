@@ -52,8 +52,8 @@ type fleetSize struct {
 }
 
 var (
-	wholeFleet = fleetSize{leg: 200 * mbit, trunk: gbit, load: payload{files: 96, size: 40 * mb, distinct: 96}, shardBytes: 160 * mb, small: 200_000, sparse: 40 * gb}
-	quickFleet = fleetSize{leg: 20 * mbit, trunk: 100 * mbit, load: payload{files: 48, size: mb, distinct: 48}, shardBytes: 2 * mb, small: 4000, sparse: 2 * gb}
+	wholeFleet = fleetSize{leg: 200 * mbit, trunk: gbit, load: payload{files: 96, size: 40 * mb}, shardBytes: 160 * mb, small: 200_000, sparse: 40 * gb}
+	quickFleet = fleetSize{leg: 20 * mbit, trunk: 100 * mbit, load: payload{files: 48, size: mb}, shardBytes: 2 * mb, small: 4000, sparse: 2 * gb}
 )
 
 // star is eight hosts that share the line to a server.

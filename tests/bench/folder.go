@@ -67,7 +67,7 @@ func (f *folder) keep(ctx context.Context, wanted []payload) error {
 	var need, largest int64
 	for _, p := range wanted {
 		if !want[p] && f.loads[p] == nil {
-			need += p.memory()
+			need += p.room()
 		}
 		want[p] = true
 		largest = max(largest, p.room())
@@ -115,14 +115,6 @@ func (f *folder) make(ctx context.Context, p payload) (*load, error) {
 		}
 		l.names = append(l.names, name)
 		path := f.Abs(l.dir + "/" + name)
-		if i >= p.distinct {
-			first := l.names[i%p.distinct]
-			if err := os.Link(f.Abs(l.dir+"/"+first), path); err != nil {
-				return nil, err
-			}
-			l.digests[name] = l.digests[first]
-			continue
-		}
 		if err := f.Fill(ctx, l.dir+"/"+name, p.size, byte(i)); err != nil {
 			return nil, err
 		}

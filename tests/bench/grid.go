@@ -61,15 +61,12 @@ type test struct {
 	again bool          // after each run, programs that compare run once more with nothing left to do
 }
 
-// payload is what a test moves. It is either files in one folder or a tree. In a folder only the
-// first files have memory of their own, and the others are hard links to them. In a tree all files
-// are distinct.
+// payload is what a test moves. It is either files in one folder or a tree.
 type payload struct {
-	files    int
-	size     int64 // bytes of each file; in a tree of text the mean
-	distinct int   // 0 in a tree
-	folders  int   // of a tree, with equally many files in each
-	text     bool  // in a tree: text in files of many sizes instead of random bytes
+	files   int
+	size    int64 // bytes of each file; in a tree of text the mean
+	folders int   // of a tree, with equally many files in each
+	text    bool  // in a tree: text in files of many sizes instead of random bytes
 }
 
 const (
@@ -80,17 +77,9 @@ const (
 func (p payload) tree() bool   { return p.folders > 0 }
 func (p payload) bytes() int64 { return int64(p.files) * p.size }
 
-// room returns the memory that the files take at the target.
-func (p payload) room() int64 { return int64(p.files) * p.fileRoom() }
-
-func (p payload) fileRoom() int64 { return (p.size+pageSize-1)/pageSize*pageSize + inodeSize }
-
-// memory returns the memory that the files take at the source.
-func (p payload) memory() int64 {
-	if p.tree() {
-		return p.room()
-	}
-	return int64(p.distinct) * p.fileRoom()
+// room returns the memory that the files take, at the source and at the target.
+func (p payload) room() int64 {
+	return int64(p.files) * ((p.size+pageSize-1)/pageSize*pageSize + inodeSize)
 }
 
 func (p payload) String() string {
@@ -124,12 +113,12 @@ var grids = []grid{
 			"with a window of 17,520 bytes. With these socket buffers fxfer is as slow as they were. It is stopped after a few seconds, and its time is computed.",
 		scenarios: []scenario{
 			{link: wan(gbit, 10*time.Millisecond, 0), hosts: stockLimits, tests: []test{
-				{load: payload{files: 1, size: 4700 * mb, distinct: 1}, reps: 3, extra: 1},
-				{load: payload{files: 1, size: 4700 * mb, distinct: 1}, flags: []string{"--sock-buf", "64KiB", "--streams", "1"}, stop: storyTime, reps: 1},
+				{load: payload{files: 1, size: 4700 * mb}, reps: 3, extra: 1},
+				{load: payload{files: 1, size: 4700 * mb}, flags: []string{"--sock-buf", "64KiB", "--streams", "1"}, stop: storyTime, reps: 1},
 			}},
 			{link: wan(gbit, 15*time.Millisecond, 0), tests: []test{
-				{load: payload{files: 1, size: 2500 * mb, distinct: 1}, reps: 3, extra: 1},
-				{load: payload{files: 1, size: 2500 * mb, distinct: 1}, flags: []string{"--sock-buf", "17520", "--streams", "1"}, stop: storyTime, reps: 1},
+				{load: payload{files: 1, size: 2500 * mb}, reps: 3, extra: 1},
+				{load: payload{files: 1, size: 2500 * mb}, flags: []string{"--sock-buf", "17520", "--streams", "1"}, stop: storyTime, reps: 1},
 			}},
 		},
 	},
@@ -156,8 +145,8 @@ var grids = []grid{
 		name: "short", title: "Short and cold", measure: roundTrips,
 		about: "The time of the whole command in round trips, from the start of the process to its end.",
 		scenarios: []scenario{{link: wan(gbit, 100*time.Millisecond, 0), tests: []test{
-			{load: payload{files: 1, size: 1 * mb, distinct: 1}, peers: filePeers, reps: 5, extra: 5},
-			{load: payload{files: 1, size: 10 * mb, distinct: 1}, peers: filePeers, reps: 5, extra: 5},
+			{load: payload{files: 1, size: 1 * mb}, peers: filePeers, reps: 5, extra: 5},
+			{load: payload{files: 1, size: 10 * mb}, peers: filePeers, reps: 5, extra: 5},
 		}}},
 	},
 	{
@@ -170,7 +159,7 @@ var grids = []grid{
 		name: "host", title: "The host alone", measure: hostCost,
 		about: "Over the loopback of one host. CPU seconds are those of the whole machine.",
 		scenarios: []scenario{{tests: []test{
-			{load: payload{files: 1, size: 2000 * mb, distinct: 1}, peers: filePeers, reps: 5, extra: 3},
+			{load: payload{files: 1, size: 2000 * mb}, peers: filePeers, reps: 5, extra: 3},
 		}}},
 	},
 	{
@@ -201,8 +190,8 @@ var grids = []grid{
 			{link: wan(gbit, 120*time.Millisecond, 0), tests: []test{longFile}},
 			{link: wan(gbit, 50*time.Millisecond, 0.0001), tests: []test{longFile}},
 			{link: wan(gbit, 50*time.Millisecond, 0.001), tests: []test{longFile}},
-			{link: wan(300*mbit, 80*time.Millisecond, 0), tests: []test{{load: payload{files: 1, size: 800 * mb, distinct: 1}, reps: 3}}},
-			{tests: []test{{load: payload{files: 1, size: 2000 * mb, distinct: 1}, reps: 3}}},
+			{link: wan(300*mbit, 80*time.Millisecond, 0), tests: []test{{load: payload{files: 1, size: 800 * mb}, reps: 3}}},
+			{tests: []test{{load: payload{files: 1, size: 2000 * mb}, reps: 3}}},
 		},
 	},
 }
@@ -212,15 +201,15 @@ var (
 	treePeers = []string{"tar", "lftp", "rsync", "scp", "rclone"}
 
 	// These take more than 20 s at 1 Gbit/s.
-	oneFile  = test{load: payload{files: 1, size: 2500 * mb, distinct: 1}, peers: filePeers, reps: 3, extra: 1}
-	tenFiles = test{load: payload{files: 10, size: 250 * mb, distinct: 10}, reps: 3}
-	longFile = test{load: payload{files: 1, size: 2500 * mb, distinct: 1}, reps: 3}
+	oneFile  = test{load: payload{files: 1, size: 2500 * mb}, peers: filePeers, reps: 3, extra: 1}
+	tenFiles = test{load: payload{files: 10, size: 250 * mb}, reps: 3}
+	longFile = test{load: payload{files: 1, size: 2500 * mb}, reps: 3}
 
-	fourFiles = test{load: payload{files: 4, size: 1000 * mb, distinct: 4}, peers: filePeers, reps: 3, extra: 1}
+	fourFiles = test{load: payload{files: 4, size: 1000 * mb}, peers: filePeers, reps: 3, extra: 1}
 )
 
 func halfFile(peers []string) test {
-	return test{load: payload{files: 1, size: 1250 * mb, distinct: 1}, peers: peers, reps: 3, extra: 1}
+	return test{load: payload{files: 1, size: 1250 * mb}, peers: peers, reps: 3, extra: 1}
 }
 
 // narrow returns lines of 9.6 to 512 kbit/s.
@@ -231,7 +220,7 @@ func narrow() (all []scenario) {
 				link := wan(rate, rtt, 0)
 				link.Buffer = queue * kib
 				all = append(all, scenario{link: link, tests: []test{
-					{load: payload{files: 1, size: 290_000, distinct: 1}, peers: []string{"rsync"}, whole: true, reps: 3},
+					{load: payload{files: 1, size: 290_000}, peers: []string{"rsync"}, whole: true, reps: 3},
 				}})
 			}
 		}

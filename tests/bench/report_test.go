@@ -25,7 +25,7 @@ func runs(seconds ...float64) []run {
 }
 
 func gigabitResults() []result {
-	load := payload{files: 1, size: 1000 * mb, distinct: 1}
+	load := payload{files: 1, size: 1000 * mb}
 	return []result{
 		{
 			name: "1 Gbit/s × 10 ms", load: load, limit: goodputLimit(gbit), best: &bestOf{streams: 8, rates: []float64{900e6, 940e6, 950e6}},
@@ -86,7 +86,7 @@ Commands and settings:
 }
 
 func TestOtherMeasures(t *testing.T) {
-	short := []result{{name: "short", load: payload{files: 1, size: mb, distinct: 1}, rtt: 100 * time.Millisecond, tools: []outcome{
+	short := []result{{name: "short", load: payload{files: 1, size: mb}, rtt: 100 * time.Millisecond, tools: []outcome{
 		{name: fxferName, runs: runs(0.7)}, {name: "rsync", runs: runs(1.8)},
 	}}}
 	require.Equal(t, []string{"short", "**7.0 RTT**", "18.0 RTT"}, roundTrips.table(short)[1])
@@ -95,12 +95,12 @@ func TestOtherMeasures(t *testing.T) {
 	slow := runs(5, 6, 7)
 	slow[0].summary = fxferLine{Limits: []fxferLimit{{"narrow line"}, {"slow start"}}}
 	slow[2].summary = slow[0].summary
-	narrow := []result{{name: "narrow", load: payload{files: 1, size: 290_000, distinct: 1}, tools: []outcome{
+	narrow := []result{{name: "narrow", load: payload{files: 1, size: 290_000}, tools: []outcome{
 		{name: fxferName, runs: slow}, {name: "rsync", runs: runs(8)},
 	}}}
 	require.Equal(t, []string{"narrow", "**6.00 s**", "0.750", "narrow line, nothing", "8.00 s"}, narrowTime.table(narrow)[1])
 
-	host := []result{{name: "host", load: payload{files: 1, size: 2 * gb, distinct: 1}, tools: []outcome{
+	host := []result{{name: "host", load: payload{files: 1, size: 2 * gb}, tools: []outcome{
 		{name: fxferName, runs: runs(2)}, {name: "lftp", runs: runs(1)},
 	}}}
 	require.Equal(t, []string{"host", "1.00 GB/s, 1.50 CPU s/GB", "**2.00 GB/s, 1.50 CPU s/GB**"}, hostCost.table(host)[1])
@@ -117,7 +117,7 @@ func TestOtherMeasures(t *testing.T) {
 	require.Equal(t, []string{"tree: tar has 0.80 s, fxfer 1.00 s", "tree, again: rsync has 0.25 s, fxfer 0.50 s"}, losses(treeTime, trees))
 
 	pair := []result{
-		{name: "line", load: payload{files: 1, size: 2 * gb, distinct: 1}, limit: 1e9, tools: []outcome{
+		{name: "line", load: payload{files: 1, size: 2 * gb}, limit: 1e9, tools: []outcome{
 			{name: fxferQUICName, runs: []run{
 				{seconds: 20, sender: 10, receiver: 12, sent: 1000, summary: fxferLine{Streams: 16, Connections: 17, Retransmits: 10}},
 				{seconds: 18, sender: 8, receiver: 14, sent: 1000, summary: fxferLine{Streams: 16, Connections: 17, Retransmits: 30}},
@@ -125,7 +125,7 @@ func TestOtherMeasures(t *testing.T) {
 			}},
 			{name: fxferTCPName, runs: []run{{seconds: 16, sender: 2, receiver: 3, sent: 1000, summary: fxferLine{Streams: 16}}}},
 		}},
-		{name: "loopback", load: payload{files: 1, size: gb, distinct: 1}, tools: []outcome{
+		{name: "loopback", load: payload{files: 1, size: gb}, tools: []outcome{
 			{name: fxferQUICName, runs: []run{{seconds: 8, sender: 2, receiver: 3, summary: fxferLine{Streams: 4, Connections: 4, Retransmits: 7}}}},
 			{name: fxferTCPName, err: errors.New("refused")},
 		}},
@@ -138,12 +138,12 @@ func TestOtherMeasures(t *testing.T) {
 	}, transports.table(pair))
 	require.NotContains(t, renderSection(&grid{measure: transports}, &testMachine, pair), "congestion control")
 
-	alone := []result{{name: "alone", load: payload{files: 1, size: gb, distinct: 1}, limit: 1e9, tools: []outcome{{name: fxferName, runs: runs(9)}}}}
+	alone := []result{{name: "alone", load: payload{files: 1, size: gb}, limit: 1e9, tools: []outcome{{name: fxferName, runs: runs(9)}}}}
 	require.Empty(t, goodput.winner(&alone[0]), "without rivals nobody wins")
 }
 
 func TestNothingMeasured(t *testing.T) {
-	results := []result{{name: "row", load: payload{files: 1, size: gb, distinct: 1}, limit: 1e9, failed: errors.New("2 GB of memory are needed, 1 GB are free")}}
+	results := []result{{name: "row", load: payload{files: 1, size: gb}, limit: 1e9, failed: errors.New("2 GB of memory are needed, 1 GB are free")}}
 	g := grid{name: "rtt", title: "Distance"}
 	require.Contains(t, renderSection(&g, &testMachine, results), "- 2 GB of memory are needed, 1 GB are free (row)")
 	require.NotPanics(t, func() { renderChart(&g, results) })

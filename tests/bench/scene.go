@@ -102,7 +102,7 @@ func (sc *scene) load() payload {
 	if sc.sessions > 1 {
 		size /= 2 // two of them alone could fill the line
 	}
-	return payload{files: 1, size: (int64(size)/mb + 1) * mb, distinct: 1}
+	return payload{files: 1, size: (int64(size)/mb + 1) * mb}
 }
 
 // ages returns the part of the others' life in which the player shares the line with them, since

@@ -22,24 +22,28 @@ func TestSilentPeer(t *testing.T) {
 	require.ErrorIs(t, err, ErrSilent)
 }
 
-// TestAnswerLiftsDeadline: the deadline of a handshake does not end what follows.
+// TestAnswerLiftsDeadline: the deadline of the first byte does not end what follows.
 func TestAnswerLiftsDeadline(t *testing.T) {
 	t.Parallel()
-	l, err := Listen("127.0.0.1:0", Config{Auth: newAuth(t)})
+	const patience = 500 * time.Millisecond
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	served := make(chan error, 1)
-	go func() {
-		c, err := l.Accept()
-		if err == nil {
-			err = c.Handshake(t.Context())
-			defer c.Close()
-		}
-		served <- err
-	}()
-	c, err := Dial(t.Context(), l.Addr().String(), Config{Auth: newAuth(t)}, transporttest.AnyKey)
+	near, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
+	peer, err := l.Accept()
+	require.NoError(t, err)
+	defer peer.Close()
+	c := newConn(near.(*net.TCPConn), Config{})
 	defer c.Close()
-	require.NoError(t, <-served)
-	require.False(t, c.mute)
+	_, err = peer.Write([]byte{1})
+	require.NoError(t, err)
+	c.mute = true
+	require.NoError(t, near.SetReadDeadline(time.Now().Add(patience)))
+	s, p := socketOf{c.tcp, c}, make([]byte, 1)
+	_, err = s.Read(p)
+	require.NoError(t, err)
+	time.AfterFunc(patience*3/2, func() { _, _ = peer.Write([]byte{2}) })
+	_, err = s.Read(p)
+	require.NoError(t, err, "it waits for longer")
 }

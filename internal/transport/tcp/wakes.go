@@ -3,11 +3,11 @@ package tcp
 import "time"
 
 const (
-	// wakesInTrip is how often, in a round trip, a reader on a far path wakes up at the least. What waits
-	// for it takes no more than that part of the window.
+	// wakesInTrip is how often, in a round trip, a reader on a far path wakes up at the least. Bytes that wait
+	// for it take no more than that part of the window.
 	wakesInTrip = 4
-	// mostWake is the largest number of bytes that waits: more saves little. With less than leastWake, to
-	// wait saves nothing, since the kernel hands over a pair of segments at once.
+	// mostWake is the most bytes that a reader waits for: more would save little. It does not wait for less
+	// than leastWake, since the kernel hands over a pair of segments at once.
 	mostWake  = 64 << 10
 	leastWake = 4 << 10
 	// arrivalTime is the time over which the rate of arrival is measured.
