@@ -56,7 +56,7 @@ type Receiver struct {
 	pruner    *pruner
 	streams   streamSet
 	answers   []wire.Answer // room for those to a message of entries; only entries uses it
-	scout     *scout        // the same
+	lookahead *lookahead    // the same
 
 	failed, grave atomic.Int64 // entries; see isGrave
 	finished      atomic.Bool  // the sender is about to hear that all is done
@@ -82,7 +82,7 @@ func NewReceiver(
 	v.target.remover = &remover{side: v.side, target: v.target}
 	v.committer = newCommitter(v.side, v.target, opt.Target.Readback, v.table.underWay, v)
 	v.target.flush = v.committer.flushNow
-	v.scout = &scout{look: v.target.look}
+	v.lookahead = &lookahead{look: v.target.look}
 	v.pruner = newPruner(v.side, v.target, v.end)
 	v.links = &linker{target: v.target, table: v.table}
 	v.offers = newOffers(v.side, v.target, opt.Memory)
@@ -284,11 +284,11 @@ func (v *Receiver) entries(m *wire.Entries) error {
 		return err
 	}
 	answers := wire.Answers{Answers: v.answers[:0]}
-	v.scout.begin(m.Entries)
-	defer v.scout.end()
+	v.lookahead.begin(m.Entries)
+	defer v.lookahead.end()
 	var needed []*receiving
 	for i := range m.Entries {
-		e, a := v.entry(m.First+uint64(i), &m.Entries[i], v.scout.at(i))
+		e, a := v.entry(m.First+uint64(i), &m.Entries[i], v.lookahead.at(i))
 		if v.side.over() {
 			return errClosed
 		}
@@ -322,7 +322,7 @@ func (v *Receiver) entries(m *wire.Entries) error {
 
 // entry takes one entry in and returns the answer to it; one without verdict comes later. Once a
 // Need is on its way, the caller calls goOn.
-func (v *Receiver) entry(index uint64, x *wire.Entry, seen *sight) (e *receiving, a wire.Answer) {
+func (v *Receiver) entry(index uint64, x *wire.Entry, seen *destination) (e *receiving, a wire.Answer) {
 	a = wire.Answer{Index: index}
 	placed, err := seen.misplaced == nil, seen.err
 	done, free := v.table.reach(x.Path)

@@ -13,25 +13,25 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// A scout looks once at each entry, and whoever asks in order gets the sight of that very entry. It
+// A lookahead looks once at each entry, and whoever asks in order gets the destination of that very entry. It
 // looks ahead only at files, and only where the target had the last one.
-func TestScout(t *testing.T) {
+func TestLookahead(t *testing.T) {
 	t.Parallel()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 200 {
-		entries := make([]wire.Entry, random.IntN(4*scouted))
+		entries := make([]wire.Entry, random.IntN(4*lookaheadMost))
 		there := random.IntN(4) // of four files
 		for i := range entries {
 			entries[i] = wire.Entry{Kind: wire.File, Path: fmt.Sprint(i), Size: int64(random.IntN(4) - there)}
-			if random.IntN(2*scouted) == 0 {
+			if random.IntN(2*lookaheadMost) == 0 {
 				entries[i].Kind = wire.Dir
 			}
 		}
 		var mu sync.Mutex
 		at, looked := -1, make([]int, len(entries))
-		s := &scout{look: func(x *wire.Entry, seen *sight) {
+		s := &lookahead{look: func(x *wire.Entry, seen *destination) {
 			var i int
 			_, err := fmt.Sscan(x.Path, &i)
 			seen.meta.Path, seen.err = x.Path, nil
@@ -42,7 +42,7 @@ func TestScout(t *testing.T) {
 			defer mu.Unlock()
 			require.NoError(t, err)
 			looked[i]++
-			require.True(t, i == at || i > at && i < at+scouted && x.Kind == wire.File, "%d at %d", i, at)
+			require.True(t, i == at || i > at && i < at+lookaheadMost && x.Kind == wire.File, "%d at %d", i, at)
 		}}
 		s.begin(entries)
 		for i := range entries {
@@ -61,11 +61,11 @@ func TestScout(t *testing.T) {
 }
 
 // Where the target has nothing, nobody looks ahead: in a new folder, that takes no system call.
-func TestScoutNothingThere(t *testing.T) {
+func TestLookaheadNothingThere(t *testing.T) {
 	t.Parallel()
 	looked := 0
-	s := &scout{look: func(_ *wire.Entry, seen *sight) { looked++; seen.err = fs.ErrNotExist }}
-	entries := make([]wire.Entry, 3*scouted)
+	s := &lookahead{look: func(_ *wire.Entry, seen *destination) { looked++; seen.err = fs.ErrNotExist }}
+	entries := make([]wire.Entry, 3*lookaheadMost)
 	for i := range entries {
 		entries[i].Kind = wire.File
 	}
@@ -75,5 +75,5 @@ func TestScoutNothingThere(t *testing.T) {
 		require.Equal(t, i+1, looked)
 	}
 	s.end()
-	require.Empty(t, s.sights)
+	require.Empty(t, s.destinations)
 }
