@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// byLot is how many choices there are for each one that is made by lot: also a job that always comes
+	// randomOneIn is how many choices there are for each one that is made at random: also a job that always comes
 	// last gets a worker now and then.
-	byLot = 8
+	randomOneIn = 8
 	// lookEvery is how often a free worker looks for tasks that nobody announces, such as those of a
 	// worker that is gone.
 	lookEvery = 5 * time.Second
@@ -40,11 +40,11 @@ type offer struct {
 func (o *offer) load() float64 { return float64(o.held+1) / float64(o.weight) }
 
 // order returns the jobs that may have a task, the one to ask first at the front: the one that would have
-// the fewest workers for its weight, and by lot where these are equal. One choice of byLot is made by lot.
+// the fewest workers for its weight, and at random where these are equal. One choice of randomOneIn is at random.
 func order(offers []offer, random *rand.Rand) []string {
 	offers = slices.DeleteFunc(slices.Clone(offers), func(o offer) bool { return o.waiting == 0 && o.held == 0 })
 	random.Shuffle(len(offers), func(i, j int) { offers[i], offers[j] = offers[j], offers[i] })
-	if random.IntN(byLot) > 0 {
+	if random.IntN(randomOneIn) > 0 {
 		slices.SortStableFunc(offers, func(a, b offer) int { return cmp.Compare(a.load(), b.load()) })
 	}
 	jobs := make([]string, len(offers))

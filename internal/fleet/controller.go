@@ -106,7 +106,7 @@ func (c *Controller) run(ctx context.Context, q Queue, address string) error {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	stop, err := c.rent(ctx, conn)
+	stop, err := c.serveLines(ctx, conn)
 	if err != nil {
 		return err
 	}

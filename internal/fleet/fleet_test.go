@@ -362,7 +362,7 @@ func FuzzDecode(f *testing.F) {
 			require.True(t, strings.HasSuffix(dir, "/"), "%q %q", dir, prefix)
 		}
 		if a, err := decode[LineAsk](text); err == nil {
-			l := &ledger{line: Line{Rate: 1000}, began: now}
+			l := &allocations{line: Line{Rate: 1000}, began: now}
 			for _, at := range []time.Duration{0, shareLease / 2, shareLease, 2 * shareLease} {
 				require.LessOrEqual(t, l.ask(now.Add(at), a), int64(1000))
 				if g := l.given[a.Worker]; g != nil {

@@ -103,8 +103,8 @@ func wantOf(line int64, a *LineAsk) want {
 	return w
 }
 
-// ledger is what a controller has given out of a line. The sum of it is never more than the rate.
-type ledger struct {
+// allocations is what a controller has given out of a line. The sum of it is never more than the rate.
+type allocations struct {
 	line  Line
 	began time.Time // when the controller began: what was given out before, it learns from workers
 	given map[string]*given
@@ -118,19 +118,19 @@ type given struct {
 }
 
 // from begins anew if the controller gives out shares since another time than before.
-func (l *ledger) from(since time.Time) {
+func (l *allocations) from(since time.Time) {
 	if !since.Equal(l.began) {
 		l.began, l.given = since, nil
 	}
 }
 
 // forget forgets workers whose lease has ended.
-func (l *ledger) forget(now time.Time) {
+func (l *allocations) forget(now time.Time) {
 	maps.DeleteFunc(l.given, func(_ string, g *given) bool { return now.After(g.until) })
 }
 
 // ask answers a worker.
-func (l *ledger) ask(now time.Time, a *LineAsk) int64 {
+func (l *allocations) ask(now time.Time, a *LineAsk) int64 {
 	if l.given == nil {
 		l.given = make(map[string]*given)
 	}

@@ -106,11 +106,11 @@ type message struct {
 // fleetOf simulates a controller and workers behind one line, in virtual time. Questions arrive at once,
 // and answers later or never. Workers and the controller die and come back at any time.
 type fleetOf struct {
-	t      *rapid.T
-	now    time.Time
-	ledger ledger
-	down   bool // the controller
-	hosts  []*host
+	t           *rapid.T
+	now         time.Time
+	allocations allocations
+	down        bool // the controller
+	hosts       []*host
 }
 
 // step passes some time, and lets everybody act. No sum is ever more than the rate.
@@ -138,7 +138,7 @@ func (f *fleetOf) step(d time.Duration, rng *rand.Rand, lossy bool) {
 			sum += h.share.has
 		}
 	}
-	require.LessOrEqual(f.t, sum, f.ledger.line.Rate)
+	require.LessOrEqual(f.t, sum, f.allocations.line.Rate)
 }
 
 func (f *fleetOf) ask(h *host, rng *rand.Rand, lossy bool) {
@@ -147,7 +147,7 @@ func (f *fleetOf) ask(h *host, rng *rand.Rand, lossy bool) {
 	if f.down || lossy && rng.IntN(5) == 0 {
 		return
 	}
-	answer := LineAnswer{Number: a.Number, Rate: f.ledger.ask(f.now, a)}
+	answer := LineAnswer{Number: a.Number, Rate: f.allocations.ask(f.now, a)}
 	if lossy && rng.IntN(5) == 0 {
 		return
 	}
@@ -159,7 +159,7 @@ func (f *fleetOf) ask(h *host, rng *rand.Rand, lossy bool) {
 }
 
 // restart replaces the controller, which knows nothing of before.
-func (f *fleetOf) restart() { f.ledger = ledger{line: f.ledger.line, began: f.now} }
+func (f *fleetOf) restart() { f.allocations = allocations{line: f.allocations.line, began: f.now} }
 
 // TestLedger: whatever happens, the workers' rates together are never more than the line's. When all is
 // well again, all of it is used within seconds, and everybody has its part.
@@ -167,7 +167,7 @@ func TestLedger(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		f := &fleetOf{t: t, now: now, ledger: ledger{line: Line{Rate: rapid.Int64Range(1000, 1e11).Draw(t, "rate")}}}
+		f := &fleetOf{t: t, now: now, allocations: allocations{line: Line{Rate: rapid.Int64Range(1000, 1e11).Draw(t, "rate")}}}
 		for i := range rapid.IntRange(1, 12).Draw(t, "workers") {
 			f.hosts = append(f.hosts, &host{name: fmt.Sprint(i), busy: true, uses: 1})
 		}
@@ -204,10 +204,10 @@ func TestLedger(t *testing.T) {
 		}
 		for _, h := range f.hosts {
 			if !h.dead {
-				require.InDelta(t, f.ledger.line.Rate/alive, h.share.has, float64(alive)+1)
+				require.InDelta(t, f.allocations.line.Rate/alive, h.share.has, float64(alive)+1)
 			}
 		}
-		require.InDelta(t, f.ledger.line.Rate, sum, float64(alive)+1)
+		require.InDelta(t, f.allocations.line.Rate, sum, float64(alive)+1)
 	})
 }
 
@@ -215,7 +215,7 @@ func TestLedger(t *testing.T) {
 // and keeps it.
 func TestSlowAnswers(t *testing.T) {
 	t.Parallel()
-	l, s := &ledger{line: Line{Rate: 1000}, began: now.Add(-time.Hour)}, share{}
+	l, s := &allocations{line: Line{Rate: 1000}, began: now.Add(-time.Hour)}, share{}
 	var pending []message
 	for at := now; at.Before(now.Add(20 * time.Second)); at = at.Add(100 * time.Millisecond) {
 		s.expire(at)
@@ -237,7 +237,7 @@ func TestSlowAnswers(t *testing.T) {
 // nothing from those who go on.
 func TestDeadShare(t *testing.T) {
 	t.Parallel()
-	l := &ledger{line: Line{Rate: 1000}, began: now.Add(-time.Hour)}
+	l := &allocations{line: Line{Rate: 1000}, began: now.Add(-time.Hour)}
 	at := func(s float64) time.Time { return now.Add(time.Duration(s * float64(time.Second))) }
 	ask := func(s float64, worker string, has int64) int64 {
 		return l.ask(at(s), &LineAsk{Worker: worker, Has: has, Used: has, Busy: true, Weight: 4})
@@ -252,7 +252,7 @@ func TestDeadShare(t *testing.T) {
 	require.EqualValues(t, 1000, ask(6.2, "b", 500), "a is gone")
 	require.EqualValues(t, 0, ask(6.3, "a", 500), "it is too late for that")
 
-	l = &ledger{line: Line{Rate: 1000}, began: at(10)}
+	l = &allocations{line: Line{Rate: 1000}, began: at(10)}
 	require.EqualValues(t, 700, ask(11, "b", 700))
 	require.EqualValues(t, 0, ask(11.5, "c", 0), "somebody else may have the rest")
 	require.EqualValues(t, 300, ask(12, "a", 700), "together it is no more than the line has")
@@ -266,7 +266,7 @@ func TestDeadShare(t *testing.T) {
 // TestIdleShare: a worker without a task leaves its share to others at once.
 func TestIdleShare(t *testing.T) {
 	t.Parallel()
-	l := &ledger{line: Line{Rate: 1000}, began: now.Add(-time.Hour)}
+	l := &allocations{line: Line{Rate: 1000}, began: now.Add(-time.Hour)}
 	require.EqualValues(t, 1000, l.ask(now, &LineAsk{Worker: "a", Busy: true}))
 	require.EqualValues(t, 0, l.ask(now, &LineAsk{Worker: "a", Has: 1000, Used: 10}))
 	require.EqualValues(t, 0, l.ask(now, &LineAsk{Worker: "b", Busy: true}))
@@ -279,8 +279,8 @@ func TestIdleShare(t *testing.T) {
 func TestLandlord(t *testing.T) {
 	t.Parallel()
 	since, owns := now.Add(-time.Hour), true
-	l := &landlord{
-		lines: map[string]*ledger{"wan": {line: Line{Rate: 1000, Priority: fxfer.PriorityLow}}},
+	l := &lineServer{
+		lines: map[string]*allocations{"wan": {line: Line{Rate: 1000, Priority: fxfer.PriorityLow}}},
 		owns:  func(time.Time) (time.Time, bool) { return since, owns },
 	}
 	ask := func(at time.Duration, a LineAsk) *LineAnswer {
@@ -307,7 +307,7 @@ func TestLandlord(t *testing.T) {
 	require.Nil(t, l.answer(now, "fxfer.v1.line.other", nil))
 
 	wan := l.lines["wan"]
-	for i := range mostTenants {
+	for i := range mostLineClients {
 		wan.given[fmt.Sprint(i)] = &given{most: 1, until: now.Add(shareLease)}
 	}
 	require.Contains(t, ask(time.Second, LineAsk{Line: "wan", Worker: "new", Busy: true}).Reason, "too many")

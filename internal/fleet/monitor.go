@@ -55,7 +55,7 @@ type Monitor struct {
 	jobs    map[string]*followed
 	open    map[string]openTask // running and waiting tasks, by key
 	dead    map[string]*DeadTask
-	workers map[string]*present
+	workers map[string]*presentWorker
 	live    bool // what comes now has happened since the monitor began
 	total   Status
 }
@@ -72,7 +72,7 @@ type openTask struct {
 	since time.Time // when its worker began
 }
 
-type present struct {
+type presentWorker struct {
 	began, seen time.Time
 }
 
@@ -170,7 +170,7 @@ func (m *Monitor) reset() {
 	m.jobs, m.open, m.dead = make(map[string]*followed), make(map[string]openTask), make(map[string]*DeadTask)
 	m.live = false
 	if m.workers == nil {
-		m.workers = make(map[string]*present)
+		m.workers = make(map[string]*presentWorker)
 		m.total.Ended, m.total.JobsEnded = make(map[Kind]map[Outcome]int64), make(map[State]int64)
 	}
 }
@@ -309,7 +309,7 @@ func (m *Monitor) notePresence(data []byte, now time.Time) {
 		if len(m.workers) >= maxWorkers { // Status makes room
 			return
 		}
-		w = new(present)
+		w = new(presentWorker)
 		m.workers[p.Name] = w
 	}
 	w.began, w.seen = p.Began, now
@@ -321,7 +321,7 @@ func (m *Monitor) Status() *Status { return m.status(time.Now()) }
 func (m *Monitor) status(now time.Time) *Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	maps.DeleteFunc(m.workers, func(_ string, w *present) bool { return now.Sub(w.seen) > presentFor })
+	maps.DeleteFunc(m.workers, func(_ string, w *presentWorker) bool { return now.Sub(w.seen) > presentFor })
 	s := &Status{Live: m.live, Retried: m.total.Retried, Written: m.total.Written, JobsEnded: maps.Clone(m.total.JobsEnded), Ended: make(map[Kind]map[Outcome]int64)}
 	for kind, n := range m.total.Ended {
 		s.Ended[kind] = maps.Clone(n)

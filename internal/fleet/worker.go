@@ -40,13 +40,13 @@ type Worker struct {
 	Line   string // that it shares with other workers, "" for none
 	Most   int64  // bit/s that it uses of that, 0 for any rate
 
-	tenant  *tenant // of the line, or nil
-	js      jetstream.JetStream
-	jobs    jetstream.KeyValue
-	records jetstream.KeyValue
-	dead    jetstream.KeyValue
-	lists   jetstream.ObjectStore
-	lease   time.Duration
+	lineClient *lineClient // of the line, or nil
+	js         jetstream.JetStream
+	jobs       jetstream.KeyValue
+	records    jetstream.KeyValue
+	dead       jetstream.KeyValue
+	lists      jetstream.ObjectStore
+	lease      time.Duration
 }
 
 // Run takes tasks until ctx is done. While the queue is away, it waits for it, and a transfer goes on.
@@ -76,7 +76,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	tasks := newChooser(conn, stream)
 	defer tasks.close()
 	if w.Line != "" {
-		defer w.rent(conn)()
+		defer w.joinLine(conn)()
 	}
 	failed := uint64(0) // tasks in a row, for a reason of this host
 	for ctx.Err() == nil {
@@ -298,7 +298,7 @@ func (h *held) keeping(ctx context.Context) (*Record, error) {
 	held, cancel := context.WithCancelCause(ctx)
 	var keepers sync.WaitGroup
 	keepers.Go(func() { h.renew(held, cancel) })
-	keepers.Go(func() { h.heed(held, cancel) })
+	keepers.Go(func() { h.watchJob(held, cancel) })
 	r, err := h.do(held)
 	if ctx.Err() == nil && held.Err() != nil {
 		err = context.Cause(held)
@@ -482,11 +482,11 @@ func (h *held) send(ctx context.Context, source string, selection fxfer.Selectio
 
 // onLine has a transfer keep the worker's share of its line until done is called.
 func (h *held) onLine(t *fxfer.Transfer) (done func()) {
-	if h.tenant == nil {
+	if h.lineClient == nil {
 		return func() {}
 	}
-	t.Throttle, t.Priority = h.tenant.limit, h.tenant.priority
-	return h.tenant.task(weightOf[h.job.Options.Priority])
+	t.Throttle, t.Priority = h.lineClient.limit, h.lineClient.priority
+	return h.lineClient.task(weightOf[h.job.Options.Priority])
 }
 
 // because adds the first failure of a report to the error that stands for all. If nothing failed but what

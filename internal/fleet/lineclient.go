@@ -20,8 +20,8 @@ import (
 // nothing is a rate at which no transfer gets anywhere, in bit/s. 0 would be no limit.
 const nothing = 8
 
-// tenant holds a worker to its share of a line.
-type tenant struct {
+// lineClient holds a worker to its share of a line.
+type lineClient struct {
 	conn     *nats.Conn
 	line     string
 	worker   string // this process
@@ -39,20 +39,20 @@ type tenant struct {
 	reason string    // why there is nothing
 }
 
-// rent begins to hold the worker to its share of its line. The caller calls leave after the last task.
-func (w *Worker) rent(conn *nats.Conn) (leave func()) {
-	w.tenant = &tenant{
+// joinLine begins to hold the worker to its share of its line. The caller calls leave after the last task.
+func (w *Worker) joinLine(conn *nats.Conn) (leave func()) {
+	w.lineClient = &lineClient{
 		conn: conn, line: w.Line, worker: fmt.Sprintf("%s-%s", w.Name, strings.ToLower(rand.Text()[:6])), most: w.Most, log: w.Log,
 		limit: fxfer.NewThrottle(nothing), priority: fxfer.NewLivePriority(""), begins: make(chan struct{}, 1),
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); w.tenant.run(ctx) }()
+	go func() { defer close(done); w.lineClient.run(ctx) }()
 	return func() { cancel(); <-done }
 }
 
 // task says that a task of such a weight begins. The caller calls ends after it.
-func (t *tenant) task(weight int64) (ends func()) {
+func (t *lineClient) task(weight int64) (ends func()) {
 	t.weight.Store(weight)
 	select {
 	case t.begins <- struct{}{}:
@@ -62,7 +62,7 @@ func (t *tenant) task(weight int64) (ends func()) {
 }
 
 // run keeps the share until ctx is done, and then leaves it to others. There must be no task then.
-func (t *tenant) run(ctx context.Context) {
+func (t *lineClient) run(ctx context.Context) {
 	const look = 100 * time.Millisecond
 	answers := make(chan *nats.Msg, 16)
 	inbox := t.conn.NewInbox()
@@ -91,7 +91,7 @@ func (t *tenant) run(ctx context.Context) {
 }
 
 // tick applies the end of a lease, and asks if that is due, or if a task begins without a share.
-func (t *tenant) tick(now time.Time, inbox string, begins bool) {
+func (t *lineClient) tick(now time.Time, inbox string, begins bool) {
 	if t.share.expire(now) {
 		t.apply()
 	}
@@ -103,7 +103,7 @@ func (t *tenant) tick(now time.Time, inbox string, begins bool) {
 	}
 }
 
-func (t *tenant) ask(now time.Time, inbox string) {
+func (t *lineClient) ask(now time.Time, inbox string) {
 	if since := now.Sub(t.share.asked); t.share.number > 0 && since > shareEvery/2 {
 		passed := t.limit.Passed()
 		copy(t.used[1:], t.used[:])
@@ -123,7 +123,7 @@ func (t *tenant) ask(now time.Time, inbox string) {
 }
 
 // take applies an answer.
-func (t *tenant) take(now time.Time, data []byte, inbox string) {
+func (t *lineClient) take(now time.Time, data []byte, inbox string) {
 	a, err := decode[LineAnswer](data)
 	if err != nil { // also when no controller listens
 		return
@@ -140,7 +140,7 @@ func (t *tenant) take(now time.Time, data []byte, inbox string) {
 	}
 }
 
-func (t *tenant) apply() { t.limit.Set(max(nothing, t.share.has)) }
+func (t *lineClient) apply() { t.limit.Set(max(nothing, t.share.has)) }
 
 // share is what a worker knows of its part of a line.
 type share struct {

@@ -21,23 +21,23 @@ const (
 )
 
 const (
-	// mostTenants and longestTenant bound what the controller remembers of a line: members can say what
+	// mostLineClients and longestWorkerName bound what the controller remembers of a line: members can say what
 	// they like.
-	mostTenants   = 10_000
-	longestTenant = 256
+	mostLineClients   = 10_000
+	longestWorkerName = 256
 )
 
-// landlord gives out shares of lines. Its methods run one at a time: they are one subscription's.
-type landlord struct {
-	lines map[string]*ledger
+// lineServer gives out shares of lines. Its methods run one at a time: they are one subscription's.
+type lineServer struct {
+	lines map[string]*allocations
 	owns  func(now time.Time) (since time.Time, ok bool) // since when nobody else gives out shares
 }
 
-// rent answers workers about lines, until the connection ends.
-func (c *Controller) rent(ctx context.Context, conn *nats.Conn) (stop func(), err error) {
-	l := &landlord{lines: make(map[string]*ledger)}
+// serveLines answers workers about lines, until the connection ends.
+func (c *Controller) serveLines(ctx context.Context, conn *nats.Conn) (stop func(), err error) {
+	l := &lineServer{lines: make(map[string]*allocations)}
 	for name, line := range c.Lines {
-		l.lines[name] = &ledger{line: line}
+		l.lines[name] = &allocations{line: line}
 	}
 	began := time.Now()
 	l.owns = func(time.Time) (time.Time, bool) { return began, true }
@@ -58,13 +58,13 @@ func (c *Controller) rent(ctx context.Context, conn *nats.Conn) (stop func(), er
 }
 
 // answer returns what to answer, nil for nothing.
-func (l *landlord) answer(now time.Time, subject string, data []byte) []byte {
+func (l *lineServer) answer(now time.Time, subject string, data []byte) []byte {
 	since, owns := l.owns(now)
 	if !owns {
 		return nil
 	}
-	for _, ledger := range l.lines {
-		ledger.from(since)
+	for _, allocations := range l.lines {
+		allocations.from(since)
 	}
 	var answer any
 	switch subject {
@@ -86,7 +86,7 @@ func (l *landlord) answer(now time.Time, subject string, data []byte) []byte {
 	return text
 }
 
-func (l *landlord) ask(now time.Time, a *LineAsk) *LineAnswer {
+func (l *lineServer) ask(now time.Time, a *LineAsk) *LineAnswer {
 	line, answer := l.lines[a.Line], &LineAnswer{Version: Version, Number: a.Number}
 	if line != nil {
 		line.forget(now) // they may be too many
@@ -94,7 +94,7 @@ func (l *landlord) ask(now time.Time, a *LineAsk) *LineAnswer {
 	switch {
 	case line == nil:
 		answer.Reason = "the controller knows no line of this name"
-	case len(a.Worker) > longestTenant, len(line.given) >= mostTenants && line.given[a.Worker] == nil:
+	case len(a.Worker) > longestWorkerName, len(line.given) >= mostLineClients && line.given[a.Worker] == nil:
 		answer.Reason = "the line has too many workers, or they have too long names"
 	default:
 		answer.Rate, answer.Priority = line.ask(now, a), line.line.Priority
@@ -102,7 +102,7 @@ func (l *landlord) ask(now time.Time, a *LineAsk) *LineAnswer {
 	return answer
 }
 
-func (l *landlord) status(now time.Time) []*LineStatus {
+func (l *lineServer) status(now time.Time) []*LineStatus {
 	all := []*LineStatus{}
 	for name, line := range l.lines {
 		s := &LineStatus{Version: Version, Line: name, Rate: line.line.Rate, Priority: line.line.Priority, Given: map[string]int64{}}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// heedEvery is how often a worker looks whether its task is still wanted.
-const heedEvery = 2 * time.Second
+// watchJobEvery is how often a worker looks whether its task is still wanted.
+const watchJobEvery = 2 * time.Second
 
 var (
 	// errPaused ends a task whose job is paused.
@@ -16,10 +16,10 @@ var (
 	errUnwanted = errors.New("the task is not wanted any more")
 )
 
-// heed cancels ctx when the job of the task is paused, or does not want the task any more.
-func (h *held) heed(ctx context.Context, cancel context.CancelCauseFunc) {
-	for pause(ctx, heedEvery) {
-		once, stop := context.WithTimeout(ctx, heedEvery)
+// watchJob cancels ctx when the job of the task is paused, or does not want the task any more.
+func (h *held) watchJob(ctx context.Context, cancel context.CancelCauseFunc) {
+	for pause(ctx, watchJobEvery) {
+		once, stop := context.WithTimeout(ctx, watchJobEvery)
 		job, err := h.look(once)
 		stop()
 		switch {
