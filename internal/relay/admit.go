@@ -45,7 +45,7 @@ func (r *Relay) serveConn(ctx context.Context, conn transport.Conn, slot *connli
 		return
 	}
 	log = log.With("client", id.Short())
-	w := way{id, asked.Target}
+	w := routeKey{id, asked.Target}
 	err = r.authorize(conn, w, asked.Proof, log)
 	var x *route
 	if err == nil {
@@ -153,8 +153,8 @@ func firstMessage(ctx context.Context, conn transport.Conn, slot *connlimit.Slot
 	return m, err
 }
 
-// authorize decides whether a client may go a way. A valid invitation enrols it.
-func (r *Relay) authorize(conn transport.Conn, w way, proof []byte, log *slog.Logger) error {
+// authorize decides whether a client may use a route. A valid invitation enrols it.
+func (r *Relay) authorize(conn transport.Conn, w routeKey, proof []byte, log *slog.Logger) error {
 	if !r.allows(conn) {
 		return wire.Errorf(wire.CodeRight, "this address may not use the relay")
 	}
@@ -207,8 +207,8 @@ func (r *Relay) redeem(conn transport.Conn, id identity.Principal, proof [32]byt
 	return nil
 }
 
-// stillMay reports whether a client that goes a way still may.
-func (r *Relay) stillMay(w way) bool {
+// stillMay reports whether the client of a route still may use it.
+func (r *Relay) stillMay(w routeKey) bool {
 	c, known, err := r.store.Client(w.client)
 	return err != nil && !known || known && !c.Revoked && c.Grants.On(w.target) != 0
 }

@@ -129,7 +129,7 @@ type Relay struct {
 	enrolling sync.Mutex // held from the use of an invitation until its client is enrolled
 
 	mu      sync.Mutex // guards all fields below
-	routes  map[way]*route
+	routes  map[routeKey]*route
 	clients map[identity.Principal]*clientUse
 
 	callers  map[identity.Pin]*caller // servers that wait for clients
@@ -157,7 +157,7 @@ func New(opt Options) (*Relay, error) {
 			Connections: opt.MaxConnections, PerAddress: opt.MaxConnections,
 			Handshakes: handshakes, HandshakesPerAddress: handshakesPerAddress,
 		}),
-		routes: make(map[way]*route), clients: make(map[identity.Principal]*clientUse),
+		routes: make(map[routeKey]*route), clients: make(map[identity.Principal]*clientUse),
 		callers: make(map[identity.Pin]*caller), meetings: make(map[[16]byte]*meeting),
 	}
 	if r.log == nil {

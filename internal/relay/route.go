@@ -33,16 +33,16 @@ const (
 	reviewEvery = 5 * time.Second
 )
 
-// way is from a client to a server of the list.
-type way struct {
+// routeKey names a route: a client, and a server of the list.
+type routeKey struct {
 	client identity.Principal
 	target string // host:port
 }
 
-// route is all connections of one way. They share the paths of both legs, so that one decision is
+// route is all connections of a client to a server. They share the paths of both legs, so that one decision is
 // made about the rate of each.
 type route struct {
-	way
+	routeKey
 	use      *clientUse
 	up, down *direction
 	ctx      context.Context // ends with the last connection, or when the client is revoked
@@ -60,8 +60,8 @@ type direction struct {
 	bytes atomic.Int64
 }
 
-// enter counts a new connection of a way. The caller calls leave.
-func (r *Relay) enter(ctx context.Context, w way) (*route, error) {
+// enter counts a new connection of a route. The caller calls leave.
+func (r *Relay) enter(ctx context.Context, w routeKey) (*route, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	use := r.clients[w.client]
@@ -78,7 +78,7 @@ func (r *Relay) enter(ctx context.Context, w way) (*route, error) {
 	x := r.routes[w]
 	if x == nil {
 		x = &route{
-			way: w, use: use, began: time.Now(), paced: make(chan struct{}),
+			routeKey: w, use: use, began: time.Now(), paced: make(chan struct{}),
 			up:   &direction{set: session.NewStreamSet(nil, r.up.NewQueue(&r.total.up, &use.limit.up))},
 			down: &direction{set: session.NewStreamSet(nil, r.down.NewQueue(&r.total.down, &use.limit.down))},
 		}
@@ -109,7 +109,7 @@ func (r *Relay) leave(x *route) {
 	x.connections--
 	last := x.connections == 0
 	if last {
-		delete(r.routes, x.way)
+		delete(r.routes, x.routeKey)
 	}
 	r.mu.Unlock()
 	if !last {
@@ -139,8 +139,8 @@ func (x *route) look(r *Relay) {
 			if now.Sub(reviewed) < reviewEvery {
 				continue
 			}
-			if reviewed = now; !r.stillMay(x.way) {
-				r.log.Warn("the client may not use this way any more", "client", x.client.Short(), "target", x.target)
+			if reviewed = now; !r.stillMay(x.routeKey) {
+				r.log.Warn("the client may not use this route any more", "client", x.client.Short(), "target", x.target)
 				x.cancel()
 			}
 		}
@@ -215,12 +215,12 @@ func (p *pair) patience() time.Duration {
 // pass passes on what from sends until its end, and that end. It returns an error where from does
 // not end properly, to does not take it, or nothing passes for long. most bounds the window of from.
 func (p *pair) pass(to *session.DataStream, from transport.Conn, d *direction, most func() int) error {
-	g := gauge{from: from, to: to}
+	g := bufferTuner{from: from, to: to}
 	buf := make([]byte, leastPiece)
 	piece := len(buf)
 	for {
 		now := time.Now()
-		if now.Sub(g.at) >= roomEvery {
+		if now.Sub(g.at) >= tuneEvery {
 			piece = g.adapt(now, most())
 		}
 		_ = from.SetReadDeadline(now.Add(p.patience()))

@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	// roomEvery is the time between two decisions about the room of a connection.
-	roomEvery = 100 * time.Millisecond
-	// roomTrip is the least round trip time that a window is made for: a busy host needs as long.
-	roomTrip = 20 * time.Millisecond
+	// tuneEvery is the time between two decisions about the buffers of a connection.
+	tuneEvery = 100 * time.Millisecond
+	// leastRTT is the least round trip time that a window is made for: a busy host needs as long.
+	leastRTT = 20 * time.Millisecond
 	// pieceTime is how long a piece takes to leave. With large ones, the window of the sender would open
 	// rarely, and then by much.
 	pieceTime = 5 * time.Millisecond
@@ -24,46 +24,46 @@ const (
 	mostPiece  = 32 << 10
 )
 
-// room is how much of one direction of a connection waits at the relay, in bytes.
-type room struct {
+// buffers are how much of one direction of a connection waits at the relay, in bytes.
+type buffers struct {
 	window int // what the sender may send before the relay has read it
 	unsent int // what the kernel takes beyond what it sends
 	piece  int // what is read and written at once
 }
 
-// roomFor is the room of a direction that carries a rate, in bytes/s, from a sender at a round trip
+// buffersFor sizes the buffers of a direction that carries a rate, in bytes/s, from a sender at a round trip
 // time. most bounds the window, and two pieces: each direction of a connection has a buffer for one.
 // The window is twice what the path takes, as in the kernel's own adaptation, so that the rate may
 // double in a round trip. With more, the first bytes would fill the relay instead of showing the sender
 // what the next leg carries, and the last ones would wait there.
-func roomFor(rate float64, rtt time.Duration, most int) room {
+func buffersFor(rate float64, rtt time.Duration, most int) buffers {
 	piece := min(max(leastPiece, int(rate*pieceTime.Seconds())), mostPiece, max(leastPiece, most/2))
-	return room{
-		window: min(max(leastWindow, int(2*rate*max(rtt, roomTrip).Seconds())), max(leastWindow, most)),
+	return buffers{
+		window: min(max(leastWindow, int(2*rate*max(rtt, leastRTT).Seconds())), max(leastWindow, most)),
 		unsent: 2 * piece, // Linux wakes the writer when half of it is left
 		piece:  piece,
 	}
 }
 
-// gauge finds the room of one direction of a connection. One goroutine uses it.
-type gauge struct {
+// bufferTuner sizes the buffers of one direction of a connection. One goroutine uses it.
+type bufferTuner struct {
 	from, to transport.Conn
 	passed   int64 // so far, bytes
 
 	at   time.Time // of the last decision
 	seen int64     // passed by then
-	set  room
+	set  buffers
 }
 
-// adapt sets the room by what has passed. It returns the size of a piece. The window only grows: what is
+// adapt sizes the buffers by what has passed. It returns the size of a piece. The window only grows: what is
 // under way may need it.
-func (g *gauge) adapt(now time.Time, most int) (piece int) {
+func (g *bufferTuner) adapt(now time.Time, most int) (piece int) {
 	info, _ := g.from.Info()
 	took := now.Sub(g.at)
 	if took < info.MinRTT {
 		return g.set.piece
 	}
-	next := roomFor(float64(g.passed-g.seen)/took.Seconds(), info.MinRTT, most)
+	next := buffersFor(float64(g.passed-g.seen)/took.Seconds(), info.MinRTT, most)
 	g.at, g.seen = now, g.passed
 	if next.window = max(next.window, g.set.window); next.window > g.set.window {
 		g.from.LimitUnread(next.window)
