@@ -61,7 +61,7 @@ func (l *login) renew(ctx context.Context, opt *fxfer.Options) (host string, por
 	return l.server.Host, l.server.Port, nil
 }
 
-// start starts ssh and a server, and completes opt for the way to it.
+// start starts ssh and a server, and completes opt for the route to it.
 func (l *login) start(ctx context.Context, opt *fxfer.Options) error {
 	f, t := l.flags, &l.targets[0]
 	q := &Request{Protocol: fxfer.ProtocolVersion, Write: l.write, Ports: f.ports, Crypto: opt.StandardCrypto}
@@ -109,19 +109,19 @@ func (l *login) start(ctx context.Context, opt *fxfer.Options) error {
 	return nil
 }
 
-// findServer completes the URL of a server, and opt for the way to it.
+// findServer completes the URL of a server, and opt for the route to it.
 func (f *Flags) findServer(ctx context.Context, s *started, a *Answer, server fxfer.URL, t *target, opt *fxfer.Options, errs io.Writer) (fxfer.URL, error) {
-	way, err := f.reach(ctx, s, a, server, opt)
-	if !way.called {
+	route, err := f.reach(ctx, s, a, server, opt)
+	if !route.called {
 		s.calls.close()
 	}
 	switch {
 	case err != nil:
-	case way.called:
+	case route.called:
 		opt.Connect = s.calls.connect
 		fmt.Fprintf(f.notes, "fxfer: note: port %d of %s did not answer within %v, so %s connects to port %d here\n", server.Port, t.name(), callAfter, t.name(), s.calls.port())
-	case way.host != "":
-		server.Host = way.host
+	case route.host != "":
+		server.Host = route.host
 	default:
 		if err := s.calls.failed(); err != nil {
 			fmt.Fprintf(f.notes, "fxfer: note: %s can't connect to this host: %v\n", t.name(), err)

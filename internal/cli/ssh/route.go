@@ -10,17 +10,17 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// way is how a server is reached. The zero way is inside of ssh alone.
-type way struct {
+// route is how a server is reached. The zero route is inside of ssh alone.
+type route struct {
 	host   string // it answers there
 	called bool   // it connects to this host
 }
 
-// reach finds the way to a server whose answer is a.
-func (f *Flags) reach(ctx context.Context, s *started, a *Answer, server fxfer.URL, opt *fxfer.Options) (way, error) {
+// reach finds the route to a server whose answer is a.
+func (f *Flags) reach(ctx context.Context, s *started, a *Answer, server fxfer.URL, opt *fxfer.Options) (route, error) {
 	client, err := fxfer.NewClient(*opt)
 	if err != nil {
-		return way{}, err
+		return route{}, err
 	}
 	direct := func(ctx context.Context) string {
 		return firstAnswer(ctx, client, server, []string{server.Host, a.Address})
@@ -31,17 +31,17 @@ func (f *Flags) reach(ctx context.Context, s *started, a *Answer, server fxfer.U
 		calling.Connect, calling.Transport = s.calls.connect, fxfer.TransportTCP
 		caller, err := fxfer.NewClient(calling)
 		if err != nil {
-			return way{}, err
+			return route{}, err
 		}
 		call = func(ctx context.Context) bool { return caller.Reaches(ctx, server) }
 	}
-	return findWay(ctx, direct, call), nil
+	return findRoute(ctx, direct, call), nil
 }
 
-// findWay returns the first way that is open. direct returns the host that answers, or "". call tells
+// findRoute returns the first route that is open. direct returns the host that answers, or "". call tells
 // whether the server connects to this host; nil is no. It begins later than direct, but does not wait
 // for its end: where nothing is open, it costs no more time.
-func findWay(ctx context.Context, direct func(context.Context) string, call func(context.Context) bool) way {
+func findRoute(ctx context.Context, direct func(context.Context) string, call func(context.Context) bool) route {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -66,10 +66,10 @@ func findWay(ctx context.Context, direct func(context.Context) string, call func
 		select {
 		case host := <-answered:
 			if host != "" {
-				return way{host: host}
+				return route{host: host}
 			}
 			if ctx.Err() != nil {
-				return way{}
+				return route{}
 			}
 			isBlocked = true
 			begin()
@@ -80,11 +80,11 @@ func findWay(ctx context.Context, direct func(context.Context) string, call func
 			}
 		case ok := <-called:
 			if ok || isBlocked {
-				return way{called: ok}
+				return route{called: ok}
 			}
 			call = nil
 		case <-late.C:
-			return way{}
+			return route{}
 		}
 	}
 }

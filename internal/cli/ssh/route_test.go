@@ -17,30 +17,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestFindWay: a direct way comes first, then a call, and where nothing is open, the call costs no
-// time beyond what the direct way takes, or little if that fails at once.
-func TestFindWay(t *testing.T) {
+// TestFindRoute: a direct route comes first, then a call, and where nothing is open, the call costs no
+// time beyond what the direct route takes, or little if that fails at once.
+func TestFindRoute(t *testing.T) {
 	const never = time.Hour
 	for _, c := range []struct {
 		name           string
 		direct, call   time.Duration // until its end
 		answers, calls bool
 		cannot         bool // the server cannot call
-		want           way
+		want           route
 		within         time.Duration
 	}{
-		{"direct", 100 * time.Millisecond, never, true, false, false, way{host: "nas"}, 100 * time.Millisecond},
-		{"slow and direct", time.Second, never, true, false, false, way{host: "nas"}, time.Second},
-		{"direct is first", time.Second, time.Second, true, true, false, way{host: "nas"}, time.Second},
-		{"blocked", never, 100 * time.Millisecond, false, true, false, way{called: true}, callAfter + 100*time.Millisecond},
-		{"refused", 10 * time.Millisecond, 100 * time.Millisecond, false, true, false, way{called: true}, 110 * time.Millisecond},
-		{"both blocked", never, never, false, false, false, way{}, reachWithin},
-		{"both refused", 10 * time.Millisecond, 10 * time.Millisecond, false, false, false, way{}, 20 * time.Millisecond},
-		{"refused and blocked", 10 * time.Millisecond, never, false, false, false, way{}, 10*time.Millisecond + callWithin},
-		{"blocked and refused", never, 10 * time.Millisecond, false, false, false, way{}, reachWithin},
-		{"the call is late", reachWithin, reachWithin, false, true, false, way{}, reachWithin},
-		{"blocked, no call", never, 0, false, false, true, way{}, reachWithin},
-		{"refused, no call", 0, 0, false, false, true, way{}, 0},
+		{"direct", 100 * time.Millisecond, never, true, false, false, route{host: "nas"}, 100 * time.Millisecond},
+		{"slow and direct", time.Second, never, true, false, false, route{host: "nas"}, time.Second},
+		{"direct is first", time.Second, time.Second, true, true, false, route{host: "nas"}, time.Second},
+		{"blocked", never, 100 * time.Millisecond, false, true, false, route{called: true}, callAfter + 100*time.Millisecond},
+		{"refused", 10 * time.Millisecond, 100 * time.Millisecond, false, true, false, route{called: true}, 110 * time.Millisecond},
+		{"both blocked", never, never, false, false, false, route{}, reachWithin},
+		{"both refused", 10 * time.Millisecond, 10 * time.Millisecond, false, false, false, route{}, 20 * time.Millisecond},
+		{"refused and blocked", 10 * time.Millisecond, never, false, false, false, route{}, 10*time.Millisecond + callWithin},
+		{"blocked and refused", never, 10 * time.Millisecond, false, false, false, route{}, reachWithin},
+		{"the call is late", reachWithin, reachWithin, false, true, false, route{}, reachWithin},
+		{"blocked, no call", never, 0, false, false, true, route{}, reachWithin},
+		{"refused, no call", 0, 0, false, false, true, route{}, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestFindWay(t *testing.T) {
 					call = nil
 				}
 				began := time.Now()
-				require.Equal(t, c.want, findWay(t.Context(), direct, call))
+				require.Equal(t, c.want, findRoute(t.Context(), direct, call))
 				require.LessOrEqual(t, time.Since(began), c.within)
 			})
 		})
@@ -82,7 +82,7 @@ func TestFindWayEnds(t *testing.T) {
 			return ""
 		}
 		call := func(context.Context) bool { t.Error("a call begins"); return false }
-		require.Equal(t, way{}, findWay(ctx, direct, call))
+		require.Equal(t, route{}, findRoute(ctx, direct, call))
 	})
 }
 
