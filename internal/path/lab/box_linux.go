@@ -36,9 +36,9 @@ type box struct {
 // boxRequest sets the links and begins an outage of Down ns, each only if it is given. Without
 // links it asks for the counters.
 type boxRequest struct {
-	Links []*Link `json:"links"` // two for each leg: left to right, right to left; nil: as it is
-	Crews []int   `json:"crews"` // which crew carries each of them; of the first request
-	Down  []int64 `json:"down"`
+	Links   []*Link `json:"links"`   // two for each leg: left to right, right to left; nil: as it is
+	Threads []int   `json:"threads"` // which thread carries each of them; of the first request
+	Down    []int64 `json:"down"`
 }
 
 // boxReply answers a request when it is in effect.
@@ -81,10 +81,10 @@ func boxMain(in *json.Decoder, out *json.Encoder) error {
 	if err := in.Decode(&req); err != nil {
 		return fmt.Errorf("read the link: %w", err)
 	}
-	crews := make([]*crew, slices.Max(req.Crews)+1)
-	for i := range crews {
+	threads := make([]*pumpThread, slices.Max(req.Threads)+1)
+	for i := range threads {
 		var err error
-		if crews[i], err = newCrew(); err != nil {
+		if threads[i], err = newPumpThread(); err != nil {
 			return err
 		}
 	}
@@ -93,14 +93,14 @@ func boxMain(in *json.Decoder, out *json.Encoder) error {
 		if err := unix.SetNonblock(boxTUN+i, true); err != nil {
 			return fmt.Errorf("set up the TUN device: %w", err)
 		}
-		pumps[i] = &pump{line: newLine(*req.Links[i], uint64(i+1)), src: boxTUN + i, dst: boxTUN + (i ^ 1), crew: crews[req.Crews[i]]}
-		pumps[i].crew.pumps = append(pumps[i].crew.pumps, pumps[i])
+		pumps[i] = &pump{line: newLine(*req.Links[i], uint64(i+1)), src: boxTUN + i, dst: boxTUN + (i ^ 1), thread: threads[req.Threads[i]]}
+		pumps[i].thread.pumps = append(pumps[i].thread.pumps, pumps[i])
 	}
-	// Each crew has a thread. With spare processors, the scheduler does not take theirs away during system calls.
-	runtime.GOMAXPROCS(max(2+len(crews), runtime.GOMAXPROCS(0)))
-	failed := make(chan error, len(crews))
-	for _, c := range crews {
-		go func() { failed <- c.run() }()
+	// With spare processors, the scheduler does not take those of these threads away during system calls.
+	runtime.GOMAXPROCS(max(2+len(threads), runtime.GOMAXPROCS(0)))
+	failed := make(chan error, len(threads))
+	for _, t := range threads {
+		go func() { failed <- t.run() }()
 	}
 	r := boxReply{Counters: make([]Counters, len(pumps))}
 	for {
@@ -150,8 +150,8 @@ func hurry() {
 }
 
 // startBox starts a box that joins each two TUN devices with the links left to right and right to
-// left, each of which a crew carries. The caller keeps the devices' descriptors and may close them.
-func startBox(links []Link, crews []int, tuns []*os.File) (_ *box, err error) {
+// left, each of which a thread carries. The caller keeps the devices' descriptors and may close them.
+func startBox(links []Link, threads []int, tuns []*os.File) (_ *box, err error) {
 	b := &box{done: make(chan struct{}), pid: -1, mnt: -1}
 	cmd := &exec.Cmd{
 		Path:       "/proc/self/exe",
@@ -184,7 +184,7 @@ func startBox(links []Link, crews []int, tuns []*os.File) (_ *box, err error) {
 			err = errors.Join(err, b.close(nil))
 		}
 	}()
-	first := boxRequest{Crews: crews}
+	first := boxRequest{Threads: threads}
 	for i := range links {
 		first.Links = append(first.Links, &links[i])
 	}

@@ -75,22 +75,22 @@ func (w wiring) depth(i int) (d int) {
 	return d
 }
 
-// crewsOf says which crew carries each direction of each leg, so that about as many threads work as there are
-// processors, two at least. If there are more lines than that, a packet and its answer come by all crews in turn.
-func crewsOf(w wiring, processors int) (crews []int) {
+// threadsOf says which thread carries each direction of each leg, so that about as many threads work as there are
+// processors, two at least. If there are more lines than that, a packet and its answer come by all threads in turn.
+func threadsOf(w wiring, processors int) (threads []int) {
 	deepest := 0
 	for i := range w {
 		deepest = max(deepest, w.depth(i)+1)
 	}
 	processors = max(2, processors)
 	for i := range 2 * len(w) {
-		crew := i
+		thread := i
 		if 2*len(w) > processors {
-			crew = (deepest*(i%2) + w.depth(i/2)) % processors
+			thread = (deepest*(i%2) + w.depth(i/2)) % processors
 		}
-		crews = append(crews, crew)
+		threads = append(threads, thread)
 	}
-	return crews
+	return threads
 }
 
 // address returns the address of an end of leg i.

@@ -115,7 +115,7 @@ func (l *Lab) start(legs []Leg, w wiring) (err error) {
 			return err
 		}
 	}
-	if l.box, err = startBox(l.links, crewsOf(w, runtime.GOMAXPROCS(0)), tuns); err != nil {
+	if l.box, err = startBox(l.links, threadsOf(w, runtime.GOMAXPROCS(0)), tuns); err != nil {
 		return err
 	}
 	l.hosts = hosts

@@ -31,73 +31,73 @@ type pump struct {
 	line   *line
 	src    int // TUN devices, non-blocking
 	dst    int
-	crew   *crew
+	thread *pumpThread
 	change atomic.Pointer[lineChange]
 
-	// Of the crew's thread.
+	// Of that thread.
 	empty  int64 // when the device of src was last seen empty
 	active int64 // when the last packet moved
 	due    int64 // when the next one arrives, as known then
 	out    [2]unix.Iovec
 }
 
-// lineChange is handed to the crew's thread, which owns the line.
+// lineChange is handed to the pump's thread, which owns the line.
 type lineChange struct {
 	link      Link
 	downUntil int64 // ns since origin; 0: no change
 	done      chan struct{}
 }
 
-// crew has the pumps of one thread. Each thread that looks at its devices all the time costs a processor much, so
-// a lab of many lines has fewer threads than lines.
-type crew struct {
+// pumpThread runs pumps. A thread that looks at its devices all the time costs a processor much, so a
+// lab of many lines has fewer threads than lines.
+type pumpThread struct {
 	pumps  []*pump
 	wake   int // eventfd that ends a wait
 	origin time.Time
 	ended  chan struct{} // closed when run returns
 }
 
-func newCrew() (*crew, error) {
+func newPumpThread() (*pumpThread, error) {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("make an eventfd: %w", err)
 	}
-	return &crew{wake: wake, origin: time.Now(), ended: make(chan struct{})}, nil
+	return &pumpThread{wake: wake, origin: time.Now(), ended: make(chan struct{})}, nil
 }
 
-func (c *crew) now() int64 { return int64(time.Since(c.origin)) }
+func (t *pumpThread) now() int64 { return int64(time.Since(t.origin)) }
 
 // set makes l the state of the line. It begins an outage of down ns, unless that is 0. It returns
 // when the change is in effect. It must not be called concurrently.
 func (p *pump) set(l Link, down int64) {
 	c := &lineChange{link: l, done: make(chan struct{})}
 	if down > 0 {
-		c.downUntil = p.crew.now() + down
+		c.downUntil = p.thread.now() + down
 	}
 	p.change.Store(c)
-	one := [8]byte{0: 1, 7: 1}             // nonzero in either byte order
-	_, _ = unix.Write(p.crew.wake, one[:]) // an error can only mean that it is already awake
+	one := [8]byte{0: 1, 7: 1}               // nonzero in either byte order
+	_, _ = unix.Write(p.thread.wake, one[:]) // an error can only mean that it is already awake
 	select {
 	case <-c.done:
-	case <-p.crew.ended:
+	case <-p.thread.ended:
 	}
 }
 
 // run moves packets until a device fails.
-func (c *crew) run() error {
-	defer close(c.ended)
+func (t *pumpThread) run() error {
+	defer close(t.ended)
 	runtime.LockOSThread() // never unlocked, since its timer slack is changed
 	// The kernel may wake a thread this much late. Its default of 50 µs is coarse compared with
 	// the tick.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(5*time.Microsecond), 0, 0, 0)
 
-	wait := waiter{fds: []unix.PollFd{{Fd: int32(c.wake), Events: unix.POLLIN}}}
-	for _, p := range c.pumps {
+	wait := waiter{fds: []unix.PollFd{{Fd: int32(t.wake), Events: unix.POLLIN}}}
+	for _, p := range t.pumps {
 		wait.fds = append(wait.fds, unix.PollFd{Fd: int32(p.src), Events: unix.POLLIN})
 	}
 	for {
-		began, due, active := c.now(), int64(never), int64(0)
-		for _, p := range c.pumps {
+		began, due, active := t.now(), int64(never), int64(0)
+		for _, p := range t.pumps {
 			p.reconfigure()
 			if err := p.move(); err != nil {
 				return err
@@ -107,17 +107,17 @@ func (c *crew) run() error {
 		if began-active < int64(linger) {
 			// On a busy link, more packets come soon. Let them gather, and don't let them end the
 			// sleep.
-			wait.sleep(min(max(due, began+int64(tick)), began+2*int64(tick)) - c.now())
+			wait.sleep(min(max(due, began+int64(tick)), began+2*int64(tick)) - t.now())
 			continue
 		}
-		wait.poll(due - c.now())
-		now := c.now()
-		for _, p := range c.pumps {
+		wait.poll(due - t.now())
+		now := t.now()
+		for _, p := range t.pumps {
 			p.empty = now
 		}
 		if wait.fds[0].Revents != 0 {
 			var b [8]byte
-			_, _ = unix.Read(c.wake, b[:])
+			_, _ = unix.Read(t.wake, b[:])
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (p *pump) reconfigure() {
 
 // move gives the line what has come, and delivers what is due.
 func (p *pump) move() error {
-	now := p.crew.now()
+	now := p.thread.now()
 	for range readBatch {
 		n, err := readTUN(p.src, p.line.arena.room())
 		if err == unix.EAGAIN {
@@ -147,7 +147,7 @@ func (p *pump) move() error {
 			return fmt.Errorf("read from the TUN device: %w", err)
 		}
 		p.active = now
-		if at := p.crew.now(); at > now+int64(heldUp) {
+		if at := p.thread.now(); at > now+int64(heldUp) {
 			now = at
 		}
 		if n > vnetLen {

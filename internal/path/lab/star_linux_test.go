@@ -72,12 +72,12 @@ func TestWiring(t *testing.T) {
 		require.Equal(t, c.device, w.device(c.host, c.over), c)
 	}
 	require.Equal(t, []int{0, 0, 0, 1}, []int{w.depth(0), w.depth(1), w.depth(2), w.depth(3)})
-	require.Equal(t, []int{0, 0, 0, 0, 0, 0, 1, 1}, crewsOf(w, 1)) // each has data and answers of all
-	require.Equal(t, []int{0, 2, 0, 2, 0, 2, 1, 3}, crewsOf(w, 4))
-	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, crewsOf(w, 8))
+	require.Equal(t, []int{0, 0, 0, 0, 0, 0, 1, 1}, threadsOf(w, 1)) // each has data and answers of all
+	require.Equal(t, []int{0, 2, 0, 2, 0, 2, 1, 3}, threadsOf(w, 4))
+	require.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, threadsOf(w, 8))
 	w = chain(3)
-	require.Equal(t, []int{0, 1, 1, 0, 0, 1}, crewsOf(w, 2))
-	require.Equal(t, []int{0, 1}, crewsOf(chain(1), 2))
+	require.Equal(t, []int{0, 1, 1, 0, 0, 1}, threadsOf(w, 2))
+	require.Equal(t, []int{0, 1}, threadsOf(chain(1), 2))
 	require.Equal(t, wiring{{0, 1}, {1, 2}, {2, 3}}, w)
 	require.Equal(t, 1, w.toward(1, 2, -1))
 	require.Equal(t, 0, w.toward(1, 0, -1))
