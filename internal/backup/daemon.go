@@ -33,7 +33,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		return err
 	}
 	defer unlock()
-	k := &keepers{Daemon: d, byName: map[string]*keeper{}}
+	k := &jobLoops{Daemon: d, byName: map[string]*jobLoop{}}
 	defer k.all.Wait()
 	k.change(ctx, d.Config.Jobs)
 	d.Log.Info("daemon runs", "jobs", len(d.Config.Jobs))

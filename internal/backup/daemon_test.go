@@ -28,8 +28,8 @@ func (c *setClock) set(d time.Duration) { c.offset.Add(int64(d)) }
 
 func (c *setClock) Sleep(ctx context.Context, d time.Duration) { SystemClock{}.Sleep(ctx, d) }
 
-// fakeCourier takes some time, and sometimes fails.
-type fakeCourier struct {
+// fakeTransferrer takes some time, and sometimes fails.
+type fakeTransferrer struct {
 	clock Clock
 	mu    sync.Mutex
 	rand  *rand.Rand
@@ -43,7 +43,7 @@ type begun struct {
 	at       time.Time
 }
 
-func (f *fakeCourier) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
+func (f *fakeTransferrer) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	name := t.Job.Name
 	f.mu.Lock()
 	f.over = f.over || f.busy[name]
@@ -67,11 +67,11 @@ func (f *fakeCourier) Transfer(ctx context.Context, t *Task) (*fxfer.Report, err
 	return &fxfer.Report{Files: 1, Bytes: 1000, Written: 1000}, nil
 }
 
-func (f *fakeCourier) Prune(context.Context, *Job) ([]string, error) { return nil, nil }
+func (f *fakeTransferrer) Prune(context.Context, *Job) ([]string, error) { return nil, nil }
 
-func (*fakeCourier) Snapshots(context.Context, *Job) ([]fxfer.Snapshot, error) { return nil, nil }
+func (*fakeTransferrer) Snapshots(context.Context, *Job) ([]fxfer.Snapshot, error) { return nil, nil }
 
-func (*fakeCourier) Scrub(context.Context, *Job, string, fxfer.Verification) (*fxfer.Comparison, error) {
+func (*fakeTransferrer) Scrub(context.Context, *Job, string, fxfer.Verification) (*fxfer.Comparison, error) {
 	return nil, nil
 }
 
@@ -107,8 +107,8 @@ jobs:
 `))
 		require.NoError(t, err)
 		clock := &setClock{}
-		courier := &fakeCourier{clock: clock, rand: rand.New(rand.NewPCG(seed, 0)), busy: map[string]bool{}, begun: map[string][]begun{}}
-		daemon := &Daemon{Runner: &Runner{Store: store, Courier: courier, Clock: clock, Log: quiet()}, Config: config, Look: 6 * time.Hour}
+		transferrer := &fakeTransferrer{clock: clock, rand: rand.New(rand.NewPCG(seed, 0)), busy: map[string]bool{}, begun: map[string][]begun{}}
+		daemon := &Daemon{Runner: &Runner{Store: store, Transferrer: transferrer, Clock: clock, Log: quiet()}, Config: config, Look: 6 * time.Hour}
 		start := clock.Now()
 		require.Equal(t, 2000, start.Year(), "a leap year")
 
@@ -148,7 +148,7 @@ jobs:
 		clock.set(-5 * time.Hour)
 		end := day(12, 31, 23, 0)
 		until(end)
-		require.False(t, courier.over, "a job ran beside itself")
+		require.False(t, transferrer.over, "a job ran beside itself")
 
 		for _, j := range config.Jobs {
 			var want []string
@@ -167,7 +167,7 @@ jobs:
 			}
 			var got []string
 			late := 0
-			for _, b := range courier.begun[j.Name] {
+			for _, b := range transferrer.begun[j.Name] {
 				got = append(got, b.snapshot)
 				require.False(t, b.at.Before(dues[b.snapshot]), "%s: %s began early, at %v", j.Name, b.snapshot, b.at)
 				if after := b.at.Sub(dues[b.snapshot]); after > j.Jitter+time.Second && j.Window.Always() {
@@ -183,9 +183,9 @@ jobs:
 			require.LessOrEqual(t, late, 2, "%s: only what was missed is late, and what became due while that was made up for", j.Name)
 			st, err := store.State(j.Name)
 			require.NoError(t, err)
-			require.Equal(t, st.Handled.UTC().Format("2006-01-02T150405Z"), courier.begun[j.Name][len(courier.begun[j.Name])-1].snapshot)
+			require.Equal(t, st.Handled.UTC().Format("2006-01-02T150405Z"), transferrer.begun[j.Name][len(transferrer.begun[j.Name])-1].snapshot)
 		}
-		require.Len(t, courier.begun["leap"], 1)
+		require.Len(t, transferrer.begun["leap"], 1)
 		history, err := store.History("night", time.Time{})
 		require.NoError(t, err)
 		good := 0
@@ -205,19 +205,19 @@ func TestClockFarAhead(t *testing.T) {
 		require.NoError(t, err)
 		clock := &setClock{}
 		clock.set(10 * 366 * 24 * time.Hour)
-		courier := &fakeCourier{clock: clock, rand: rand.New(rand.NewPCG(1, 0)), busy: map[string]bool{}, begun: map[string][]begun{}}
-		daemon := &Daemon{Runner: &Runner{Store: store, Courier: courier, Clock: clock, Log: quiet()}, Config: config}
+		transferrer := &fakeTransferrer{clock: clock, rand: rand.New(rand.NewPCG(1, 0)), busy: map[string]bool{}, begun: map[string][]begun{}}
+		daemon := &Daemon{Runner: &Runner{Store: store, Transferrer: transferrer, Clock: clock, Log: quiet()}, Config: config}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { require.NoError(t, daemon.Run(ctx)) })
 		time.Sleep(60 * time.Hour)
-		ahead := len(courier.begun["a"])
+		ahead := len(transferrer.begun["a"])
 		require.Positive(t, ahead)
 		clock.set(-10 * 366 * 24 * time.Hour)
 		time.Sleep(48 * time.Hour)
 		cancel()
 		running.Wait()
-		require.Len(t, courier.begun["a"], ahead+2)
+		require.Len(t, transferrer.begun["a"], ahead+2)
 	})
 }
 

@@ -188,7 +188,7 @@ func newDecay(t *testing.T, rng *rand.Rand) *decay {
 		d.source, u.String()))
 	require.NoError(t, err)
 	d.job = config.Jobs[0]
-	d.daemon = &Daemon{Config: config, Runner: &Runner{Store: OpenStore(home), Courier: &Client{Home: home}, Clock: d.clock, Log: quiet()}}
+	d.daemon = &Daemon{Config: config, Runner: &Runner{Store: OpenStore(home), Transferrer: &Client{Home: home}, Clock: d.clock, Log: quiet()}}
 	d.client, err = fxfer.NewClient(fxfer.Options{Home: home, Streams: 1})
 	require.NoError(t, err)
 	return d

@@ -30,7 +30,7 @@ func TestDeadline(t *testing.T) {
 			job := oneJob(t, "  sources: [/a]\n  retries: 1\n"+text)
 			change := fxfer.PriorityChange{At: time.Now(), Priority: fxfer.PriorityNormal, Raised: true, Left: 1e9, Rate: 1e6, Deadline: time.Now().Add(time.Hour)}
 			tries := 0
-			r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Courier: courier(func(_ context.Context, task *Task) (*fxfer.Report, error) {
+			r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Transferrer: transferFunc(func(_ context.Context, task *Task) (*fxfer.Report, error) {
 				require.True(t, want.Equal(task.Deadline), "%s: %s", text, task.Deadline)
 				require.Equal(t, job.Priority, task.Priority.Get())
 				if want.IsZero() {
@@ -65,7 +65,7 @@ func TestPriorityReload(t *testing.T) {
 		require.NoError(t, err)
 		var mu sync.Mutex
 		var seen []fxfer.Priority
-		slow := courier(func(ctx context.Context, task *Task) (*fxfer.Report, error) {
+		slow := transferFunc(func(ctx context.Context, task *Task) (*fxfer.Report, error) {
 			for range 6 {
 				mu.Lock()
 				seen = append(seen, task.Priority.Get())
@@ -75,7 +75,7 @@ func TestPriorityReload(t *testing.T) {
 			return &fxfer.Report{}, ctx.Err()
 		})
 		reload := make(chan struct{})
-		daemon := &Daemon{Runner: &Runner{Store: store, Courier: slow, Clock: SystemClock{}, Log: quiet()}, Config: config, Reload: reload}
+		daemon := &Daemon{Runner: &Runner{Store: store, Transferrer: slow, Clock: SystemClock{}, Log: quiet()}, Config: config, Reload: reload}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { require.NoError(t, daemon.Run(ctx)) })

@@ -73,7 +73,7 @@ func TestPullPrivileged(t *testing.T) {
 			config, err := parseConfig("jobs", fmt.Appendf(nil, "jobs: [{name: a, mode: %s, source: '%s', destination: %s, privileged: %t}]",
 				mode, u.String(), filepath.Join(vault, "a"), privileged))
 			require.NoError(t, err)
-			r := &Runner{Store: testStore(t), Courier: &Client{Home: home}, Clock: hasty{}, Log: quiet()}
+			r := &Runner{Store: testStore(t), Transferrer: &Client{Home: home}, Clock: hasty{}, Log: quiet()}
 			record, err := r.Run(t.Context(), config.Jobs[0], time.Now(), true)
 			require.NoError(t, err)
 			require.Equal(t, Good, record.Outcome, record.Error)

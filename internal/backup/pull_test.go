@@ -89,8 +89,8 @@ func pullNights(t *testing.T, home string, hosts, sources []string, more string,
 	clock := &setClock{}
 	clock.set(moment(t, "2026-11-01T12:00:00Z").Sub(clock.Now()))
 	store := OpenStore(home)
-	courier := &Client{Home: home}
-	d := &Daemon{Config: config, Look: 20 * time.Millisecond, Runner: &Runner{Store: store, Courier: courier, Clock: clock, Log: quiet()}}
+	transferrer := &Client{Home: home}
+	d := &Daemon{Config: config, Look: 20 * time.Millisecond, Runner: &Runner{Store: store, Transferrer: transferrer, Clock: clock, Log: quiet()}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { require.NoError(t, d.Run(ctx)) })
@@ -127,7 +127,7 @@ func pullNights(t *testing.T, home string, hosts, sources []string, more string,
 			require.Equal(t, fxfer.SnapshotName(due), last.Snapshot)
 			at := filepath.Join(job.Folder, last.Snapshot)
 			require.Equal(t, contents(t, dir), contents(t, at))
-			all, err := courier.Snapshots(t.Context(), job)
+			all, err := transferrer.Snapshots(t.Context(), job)
 			require.NoError(t, err)
 			require.Len(t, all, min(night+1, 3))
 			now, err := os.Stat(filepath.Join(at, "stays"))
@@ -140,7 +140,7 @@ func pullNights(t *testing.T, home string, hosts, sources []string, more string,
 				require.NoError(t, err)
 				require.True(t, os.SameFile(now, before), "nothing changed")
 			}
-			sum, err := courier.Scrub(t.Context(), job, last.Snapshot, fxfer.Verification{})
+			sum, err := transferrer.Scrub(t.Context(), job, last.Snapshot, fxfer.Verification{})
 			require.NoError(t, err)
 			require.Positive(t, sum.Same)
 		}
@@ -150,7 +150,7 @@ func pullNights(t *testing.T, home string, hosts, sources []string, more string,
 			require.NoError(t, err)
 			require.NoError(t, os.WriteFile(damaged, []byte("stayz"), 0o600))
 			require.NoError(t, os.Chtimes(damaged, info.ModTime(), info.ModTime()))
-			_, err = courier.Scrub(t.Context(), config.Jobs[0], fxfer.SnapshotName(due), fxfer.Verification{})
+			_, err = transferrer.Scrub(t.Context(), config.Jobs[0], fxfer.SnapshotName(due), fxfer.Verification{})
 			require.Equal(t, fxfer.KindIntegrity, fxfer.KindOf(err), "%v", err)
 		}
 	}
@@ -202,7 +202,7 @@ func TestPullTimetable(t *testing.T) {
 	clock := &setClock{}
 	clock.set(moment(t, "2026-11-20T11:59:58Z").Sub(clock.Now()))
 	var before atomic.Int64
-	r := &Runner{Store: testStore(t), Courier: &Client{Home: home}, Clock: clock, Log: quiet(), Watch: func(_ string, p fxfer.Progress) {
+	r := &Runner{Store: testStore(t), Transferrer: &Client{Home: home}, Clock: clock, Log: quiet(), Watch: func(_ string, p fxfer.Progress) {
 		before.CompareAndSwap(0, max(1, p.BytesDone))
 	}}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

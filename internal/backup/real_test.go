@@ -93,7 +93,7 @@ func TestPauseOverNight(t *testing.T) {
 	clock := &setClock{}
 	clock.set(moment(t, "2026-11-20T05:00:00Z").Sub(clock.Now()))
 	store := OpenStore(home)
-	d := &Daemon{Config: config, Look: 50 * time.Millisecond, Runner: &Runner{Store: store, Courier: &Client{Home: home}, Clock: clock, Log: quiet()}}
+	d := &Daemon{Config: config, Look: 50 * time.Millisecond, Runner: &Runner{Store: store, Transferrer: &Client{Home: home}, Clock: clock, Log: quiet()}}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var running sync.WaitGroup
@@ -160,7 +160,7 @@ func TestFailedCommand(t *testing.T) {
 		job.Destination = u
 		job.Destination.Path += "/" + string(mode)
 		job.Destination.TrailingSlash = true
-		r := &Runner{Store: testStore(t), Courier: &Client{Home: home}, Clock: hasty{}, Log: quiet()}
+		r := &Runner{Store: testStore(t), Transferrer: &Client{Home: home}, Clock: hasty{}, Log: quiet()}
 		record, err := r.Run(t.Context(), job, time.Now(), true)
 		require.NoError(t, err)
 		require.Equal(t, Failed, record.Outcome)

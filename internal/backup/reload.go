@@ -36,17 +36,17 @@ func changeOf(before, after []*Job) (c change) {
 	return c
 }
 
-// keeper is the handle of the goroutine that keeps one job.
-type keeper struct {
+// jobLoop is the handle of the goroutine that keeps one job.
+type jobLoop struct {
 	end  context.CancelFunc // ends keeping after the present run
 	over chan struct{}      // closed when it has ended
 }
 
-// keepers keep the jobs of the present file. One goroutine uses them.
-type keepers struct {
+// jobLoops keep the jobs of the present file. One goroutine uses them.
+type jobLoops struct {
 	*Daemon
 	jobs   []*Job
-	byName map[string]*keeper // the last keeper of each name
+	byName map[string]*jobLoop // the last loop of each name
 	all    sync.WaitGroup
 	seen   string // stamp of the file at the last look
 	read   string // stamp of the file when it was last read
@@ -54,7 +54,7 @@ type keepers struct {
 
 // change replaces the jobs. It does not touch jobs that stay the same. A run under way ends with
 // the settings that it began with, except for its priority.
-func (k *keepers) change(ctx context.Context, jobs []*Job) change {
+func (k *jobLoops) change(ctx context.Context, jobs []*Job) change {
 	c := changeOf(k.jobs, jobs)
 	k.jobs = jobs
 	k.priorities.follow(jobs)
@@ -68,10 +68,10 @@ func (k *keepers) change(ctx context.Context, jobs []*Job) change {
 }
 
 // begin starts to keep a job as soon as the previous goroutine for that name has ended.
-func (k *keepers) begin(ctx context.Context, j *Job) {
+func (k *jobLoops) begin(ctx context.Context, j *Job) {
 	before := k.byName[j.Name]
 	waiting, end := context.WithCancel(ctx)
-	now := &keeper{end: end, over: make(chan struct{})}
+	now := &jobLoop{end: end, over: make(chan struct{})}
 	k.byName[j.Name] = now
 	k.all.Go(func() {
 		defer close(now.over)
@@ -91,7 +91,7 @@ func (k *keepers) begin(ctx context.Context, j *Job) {
 // look reads the file of jobs again if it has changed since it was read, but not since the last
 // look: until then it may be half written. If asked is true, look reads the file anyway. A faulty
 // file changes nothing.
-func (k *keepers) look(ctx context.Context, asked bool) {
+func (k *jobLoops) look(ctx context.Context, asked bool) {
 	now := stamp(k.Config.Path)
 	same := now == k.seen
 	k.seen = now

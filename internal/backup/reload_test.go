@@ -65,7 +65,7 @@ func TestReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var done []string
-		courier := courier(func(ctx context.Context, task *Task) (*fxfer.Report, error) {
+		transferrer := transferFunc(func(ctx context.Context, task *Task) (*fxfer.Report, error) {
 			SystemClock{}.Sleep(ctx, 30*time.Minute)
 			mu.Lock()
 			defer mu.Unlock()
@@ -87,7 +87,7 @@ func TestReload(t *testing.T) {
 		config, err := Load(file)
 		require.NoError(t, err)
 		reload := make(chan struct{})
-		daemon := &Daemon{Runner: &Runner{Store: store, Courier: courier, Clock: SystemClock{}, Log: quiet()}, Config: config, Reload: reload}
+		daemon := &Daemon{Runner: &Runner{Store: store, Transferrer: transferrer, Clock: SystemClock{}, Log: quiet()}, Config: config, Reload: reload}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		running.Go(func() { require.NoError(t, daemon.Run(ctx)) })

@@ -16,9 +16,9 @@ import (
 // maxClockLead is how far the clock of the other site may be ahead of ours, in the name of a snapshot.
 const maxClockLead = time.Hour
 
-// lacking are snapshots of a series that a replica lacks and keep would not remove at once. The oldest
+// missingSnapshots are snapshots of a series that a replica lacks and keep would not remove at once. The oldest
 // is the first in each list.
-type lacking struct {
+type missingSnapshots struct {
 	fetch   []string
 	damaged []string // files in them are known to be damaged
 	ahead   []string // their time has not come yet
@@ -28,7 +28,7 @@ type lacking struct {
 // missing returns what a replica lacks. Whoever has broken into the other site could offer a snapshot
 // for the end of each day, so that keep removes the true ones here. So names count only until now, and
 // one that is older than the newest here does not take the place of any that is here.
-func missing(there, here []fxfer.Snapshot, keep snapshot.Keep, zone *time.Location, now time.Time) (x lacking) {
+func missing(there, here []fxfer.Snapshot, keep snapshot.Keep, zone *time.Location, now time.Time) (x missingSnapshots) {
 	has := completeOf(here)
 	seen := setOf(has)
 	damaged := make(map[string]bool)
@@ -109,7 +109,7 @@ func newestOf(names []string) string {
 }
 
 // left returns why some were left out, nil if none were.
-func (x *lacking) left(now time.Time) error {
+func (x *missingSnapshots) left(now time.Time) error {
 	var why []string
 	for _, l := range []struct {
 		names  []string

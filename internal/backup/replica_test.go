@@ -40,24 +40,24 @@ func TestMissing(t *testing.T) {
 	for name, c := range map[string]struct {
 		there, here []fxfer.Snapshot
 		keep        snapshot.Keep
-		want        lacking
+		want        missingSnapshots
 	}{
-		"all":                            {list(102, 202, 302), nil, snapshot.Keep{}, lacking{fetch: names(102, 202, 302)}},
-		"the rest, also in between":      {list(102, 202, 302, 402), list(102, 302), snapshot.Keep{}, lacking{fetch: names(202, 402)}},
-		"what is not complete here":      {list(102, 202, 302), filling, snapshot.Keep{}, lacking{fetch: names(302)}},
-		"not what is not complete there": {filling, list(102), snapshot.Keep{}, lacking{fetch: names(202)}},
-		"not what goes at once":          {list(102, 202, 302, 402), list(202), snapshot.Keep{Last: 2}, lacking{fetch: names(302, 402)}},
-		"what stays there no longer":     {list(402), list(102, 202, 302), snapshot.Keep{}, lacking{fetch: names(402)}},
-		"not what is damaged":            {list(102, -202, 302), list(102), snapshot.Keep{}, lacking{fetch: names(302), damaged: names(202)}},
-		"damaged there, and here not":    {list(102, -202), list(102, 202), snapshot.Keep{}, lacking{}},
-		"not what comes twice":           {list(102, 202, 202), nil, snapshot.Keep{}, lacking{fetch: names(102, 202)}},
-		"an intact one of the same day":  {list(102, -103), nil, days, lacking{fetch: names(102), damaged: names(103)}},
-		"none ahead of the clock":        {list(102, 1014, 1202), list(102), snapshot.Keep{}, lacking{ahead: names(1014, 1202)}},
-		"a clock that is a bit ahead":    {list(102, 1013), list(102), snapshot.Keep{}, lacking{fetch: names(1013)}},
-		"none in the place of the days":  {list(102, 123, 202, 223, 302, 323, 402), list(102, 202, 302), days, lacking{fetch: names(323, 402), late: names(223)}},
-		"none in the place of the last":  {list(103, 104, 203, 204), list(102, 202, 302), three, lacking{late: names(203, 204)}},
-		"a gap where there is room":      {list(202), list(102, 302), three, lacking{fetch: names(202)}},
-		"one gap, not two":               {list(202, 203), list(102, 302), three, lacking{fetch: names(203), late: names(202)}},
+		"all":                            {list(102, 202, 302), nil, snapshot.Keep{}, missingSnapshots{fetch: names(102, 202, 302)}},
+		"the rest, also in between":      {list(102, 202, 302, 402), list(102, 302), snapshot.Keep{}, missingSnapshots{fetch: names(202, 402)}},
+		"what is not complete here":      {list(102, 202, 302), filling, snapshot.Keep{}, missingSnapshots{fetch: names(302)}},
+		"not what is not complete there": {filling, list(102), snapshot.Keep{}, missingSnapshots{fetch: names(202)}},
+		"not what goes at once":          {list(102, 202, 302, 402), list(202), snapshot.Keep{Last: 2}, missingSnapshots{fetch: names(302, 402)}},
+		"what stays there no longer":     {list(402), list(102, 202, 302), snapshot.Keep{}, missingSnapshots{fetch: names(402)}},
+		"not what is damaged":            {list(102, -202, 302), list(102), snapshot.Keep{}, missingSnapshots{fetch: names(302), damaged: names(202)}},
+		"damaged there, and here not":    {list(102, -202), list(102, 202), snapshot.Keep{}, missingSnapshots{}},
+		"not what comes twice":           {list(102, 202, 202), nil, snapshot.Keep{}, missingSnapshots{fetch: names(102, 202)}},
+		"an intact one of the same day":  {list(102, -103), nil, days, missingSnapshots{fetch: names(102), damaged: names(103)}},
+		"none ahead of the clock":        {list(102, 1014, 1202), list(102), snapshot.Keep{}, missingSnapshots{ahead: names(1014, 1202)}},
+		"a clock that is a bit ahead":    {list(102, 1013), list(102), snapshot.Keep{}, missingSnapshots{fetch: names(1013)}},
+		"none in the place of the days":  {list(102, 123, 202, 223, 302, 323, 402), list(102, 202, 302), days, missingSnapshots{fetch: names(323, 402), late: names(223)}},
+		"none in the place of the last":  {list(103, 104, 203, 204), list(102, 202, 302), three, missingSnapshots{late: names(203, 204)}},
+		"a gap where there is room":      {list(202), list(102, 302), three, missingSnapshots{fetch: names(202)}},
+		"one gap, not two":               {list(202, 203), list(102, 302), three, missingSnapshots{fetch: names(203), late: names(202)}},
 	} {
 		got := missing(c.there, c.here, c.keep, time.UTC, at(1012))
 		require.Equal(t, c.want, got, name)
@@ -67,8 +67,8 @@ func TestMissing(t *testing.T) {
 // What the other site claims of many snapshots is a short message.
 func TestLeftOut(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, (&lacking{fetch: []string{"a"}}).left(time.Now()))
-	x := lacking{damaged: slices.Repeat([]string{"2026-11-01T020000Z"}, 100_000), ahead: []string{"2027-11-01T020000Z"}}
+	require.NoError(t, (&missingSnapshots{fetch: []string{"a"}}).left(time.Now()))
+	x := missingSnapshots{damaged: slices.Repeat([]string{"2026-11-01T020000Z"}, 100_000), ahead: []string{"2027-11-01T020000Z"}}
 	text := x.left(time.Date(2026, 11, 2, 2, 0, 0, 0, time.UTC)).Error()
 	require.Less(t, len(text), 500)
 	require.Contains(t, text, "and 99990 more")
@@ -170,7 +170,7 @@ func TestReplica(t *testing.T) {
 	config, err := parseConfig("jobs", fmt.Appendf(nil, "time-zone: UTC\njobs: [{name: a, source: '%s', destination: %s, mode: replica, compress: none, retries: 0}]", metered.String(), second))
 	require.NoError(t, err)
 	job := config.Jobs[0]
-	r := &Runner{Store: testStore(t), Courier: &Client{Home: home}, Clock: hasty{}, Log: quiet()}
+	r := &Runner{Store: testStore(t), Transferrer: &Client{Home: home}, Clock: hasty{}, Log: quiet()}
 	replicate := func() *Record {
 		t.Helper()
 		record, err := r.Run(t.Context(), job, time.Now(), true)
@@ -233,7 +233,7 @@ func TestReplica(t *testing.T) {
 		record, err := r.Run(t.Context(), &few, time.Now(), true)
 		require.NoError(t, err)
 		require.Equal(t, Good, record.Outcome, record.Error)
-		all, err := r.Courier.Snapshots(t.Context(), &few)
+		all, err := r.Transferrer.Snapshots(t.Context(), &few)
 		require.NoError(t, err)
 		require.Equal(t, []string{name(nights - 3), name(nights - 2), name(nights - 1)}, namesOf(all))
 	}

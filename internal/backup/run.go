@@ -36,8 +36,8 @@ type Task struct {
 	Notice      func(string)
 }
 
-// Courier transfers the files of jobs. Its methods are safe for concurrent use.
-type Courier interface {
+// Transferrer transfers the files of jobs. Its methods are safe for concurrent use.
+type Transferrer interface {
 	// Transfer makes one attempt. It may return both a Report and an error.
 	Transfer(ctx context.Context, t *Task) (*fxfer.Report, error)
 	// Prune removes the snapshots that the job's retention does not keep, and returns their names.
@@ -50,10 +50,10 @@ type Courier interface {
 
 // Runner runs jobs. Its methods are safe for concurrent use.
 type Runner struct {
-	Store   *Store
-	Courier Courier
-	Clock   Clock
-	Log     *slog.Logger
+	Store       *Store
+	Transferrer Transferrer
+	Clock       Clock
+	Log         *slog.Logger
 	// Watch gets the progress of runs, for people. It may be nil.
 	Watch func(job string, p fxfer.Progress)
 
@@ -368,7 +368,7 @@ func (l *leg) attempt(ctx context.Context, limit *fxfer.Throttle, allowed int) (
 	saver.Go(func() { l.save(saving, &latest) })
 	defer saver.Wait()
 	defer stop()
-	return l.Courier.Transfer(ctx, &Task{
+	return l.Transferrer.Transfer(ctx, &Task{
 		Job: l.job, Snapshot: l.active.Snapshot, Limit: limit, Priority: l.priority, Deadline: l.deadline(), Left: left, Again: l.active.Attempts > 1, Env: l.env(), AllowFailed: int64(allowed),
 		Progress: func(p fxfer.Progress) {
 			latest.Store(&p)
@@ -446,7 +446,7 @@ func traffic(r *fxfer.Report) (read, sent int64) {
 }
 
 func (l *leg) prune(ctx context.Context) {
-	removed, err := l.Courier.Prune(ctx, l.job)
+	removed, err := l.Transferrer.Prune(ctx, l.job)
 	if err != nil && !errors.Is(err, ErrServerPrunes) {
 		l.warn(fmt.Errorf("retention: %w", err))
 	}

@@ -23,15 +23,15 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// courier is a Courier whose methods are functions.
-type courier func(ctx context.Context, t *Task) (*fxfer.Report, error)
+// transferFunc is a Transferrer whose methods are functions.
+type transferFunc func(ctx context.Context, t *Task) (*fxfer.Report, error)
 
-func (c courier) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) { return c(ctx, t) }
-func (c courier) Prune(context.Context, *Job) ([]string, error)                { return nil, nil }
+func (c transferFunc) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) { return c(ctx, t) }
+func (c transferFunc) Prune(context.Context, *Job) ([]string, error)                { return nil, nil }
 
-func (courier) Snapshots(context.Context, *Job) ([]fxfer.Snapshot, error) { return nil, nil }
+func (transferFunc) Snapshots(context.Context, *Job) ([]fxfer.Snapshot, error) { return nil, nil }
 
-func (courier) Scrub(context.Context, *Job, string, fxfer.Verification) (*fxfer.Comparison, error) {
+func (transferFunc) Scrub(context.Context, *Job, string, fxfer.Verification) (*fxfer.Comparison, error) {
 	return nil, nil
 }
 
@@ -84,7 +84,7 @@ func TestHooks(t *testing.T) {
 			text += "  pre: " + test.pre + "\n"
 		}
 		sent := false
-		r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Courier: courier(func(context.Context, *Task) (*fxfer.Report, error) {
+		r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Transferrer: transferFunc(func(context.Context, *Task) (*fxfer.Report, error) {
 			sent = true
 			return &fxfer.Report{}, test.transfer
 		})}
@@ -111,7 +111,7 @@ func TestAgeOfReplica(t *testing.T) {
 	require.NoError(t, err)
 	job, now := c.Jobs[0], time.Now()
 	newest := ""
-	r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Courier: courier(func(context.Context, *Task) (*fxfer.Report, error) {
+	r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Transferrer: transferFunc(func(context.Context, *Task) (*fxfer.Report, error) {
 		return &fxfer.Report{Snapshot: newest}, nil
 	})}
 	for _, x := range []struct {
@@ -153,7 +153,7 @@ func TestAllowFailed(t *testing.T) {
 		{"  allow-failed: 2\n", []error{errors.New("lost"), errors.New("lost"), errors.New("lost"), lacking}, Good, []int64{0, 0, 2, 2}},
 	} {
 		var allowed []int64
-		r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Courier: courier(func(_ context.Context, task *Task) (*fxfer.Report, error) {
+		r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Transferrer: transferFunc(func(_ context.Context, task *Task) (*fxfer.Report, error) {
 			err := test.attempts[min(len(allowed), len(test.attempts)-1)]
 			allowed = append(allowed, task.AllowFailed)
 			report := &fxfer.Report{}
@@ -217,7 +217,7 @@ func TestNotify(t *testing.T) {
   - {command: 'exit 1', on: failure}
 `, dead, hook.URL, file))
 	var fail error
-	r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Courier: courier(func(context.Context, *Task) (*fxfer.Report, error) {
+	r := &Runner{Store: testStore(t), Clock: hasty{}, Log: quiet(), Transferrer: transferFunc(func(context.Context, *Task) (*fxfer.Report, error) {
 		return &fxfer.Report{Written: 5}, fail
 	})}
 	record, err := r.Run(t.Context(), job, time.Now(), true)
@@ -251,7 +251,7 @@ func TestTimetableOfRunningTransfer(t *testing.T) {
 			rate int64
 		}
 		var changes []change
-		r := &Runner{Store: store, Clock: clock, Log: quiet(), Courier: courier(func(ctx context.Context, task *Task) (*fxfer.Report, error) {
+		r := &Runner{Store: store, Clock: clock, Log: quiet(), Transferrer: transferFunc(func(ctx context.Context, task *Task) (*fxfer.Report, error) {
 			for range 6 * 3600 * 10 {
 				if rate := task.Limit.Rate(); len(changes) == 0 || changes[len(changes)-1].rate != rate {
 					changes = append(changes, change{clock.Now().UTC().Format("15:04:05.0"), rate})
@@ -281,7 +281,7 @@ func TestOverrun(t *testing.T) {
 			require.NoError(t, err)
 			left := 10 * time.Hour
 			var names []string
-			d := &Daemon{Config: config, Runner: &Runner{Store: store, Clock: clock, Log: quiet(), Courier: courier(func(ctx context.Context, task *Task) (*fxfer.Report, error) {
+			d := &Daemon{Config: config, Runner: &Runner{Store: store, Clock: clock, Log: quiet(), Transferrer: transferFunc(func(ctx context.Context, task *Task) (*fxfer.Report, error) {
 				names = append(names, task.Snapshot)
 				began := time.Now()
 				SystemClock{}.Sleep(ctx, left)
@@ -346,7 +346,7 @@ func TestMaxAge(t *testing.T) {
 	clock := &leapingClock{now: moment(t, "2026-11-20T00:00:00Z")}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	d := &Daemon{Config: config, Look: time.Hour, Runner: &Runner{Store: store, Clock: clock, Log: quiet(), Courier: courier(func(context.Context, *Task) (*fxfer.Report, error) {
+	d := &Daemon{Config: config, Look: time.Hour, Runner: &Runner{Store: store, Clock: clock, Log: quiet(), Transferrer: transferFunc(func(context.Context, *Task) (*fxfer.Report, error) {
 		switch day := clock.Now().Day(); {
 		case day == 27:
 			cancel()

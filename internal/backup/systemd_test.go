@@ -57,7 +57,7 @@ func TestRunDue(t *testing.T) {
 	clock := &leapingClock{now: moment(t, "2026-11-20T02:00:07Z")}
 	var fail error
 	runs := 0
-	r := &Runner{Store: testStore(t), Clock: clock, Log: quiet(), Courier: courier(func(context.Context, *Task) (*fxfer.Report, error) {
+	r := &Runner{Store: testStore(t), Clock: clock, Log: quiet(), Transferrer: transferFunc(func(context.Context, *Task) (*fxfer.Report, error) {
 		runs++
 		return &fxfer.Report{}, fail
 	})}

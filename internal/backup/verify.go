@@ -20,7 +20,7 @@ func (r *Runner) Verify(ctx context.Context, j *Job, names []string, visit func(
 	var read []string
 	var failed error
 	for _, name := range names {
-		sum, err := r.Courier.Scrub(ctx, j, name, fxfer.Verification{
+		sum, err := r.Transferrer.Scrub(ctx, j, name, fxfer.Verification{
 			Difference: func(d fxfer.Difference) { visit(name, d) },
 			Progress:   r.scrubbing(j, name),
 		})
@@ -96,7 +96,7 @@ func (r *Runner) checkDamage(ctx context.Context, j *Job, healing string) {
 	if j.Mode == Mirror || ctx.Err() != nil {
 		return
 	}
-	all, err := r.Courier.Snapshots(ctx, j)
+	all, err := r.Transferrer.Snapshots(ctx, j)
 	var before *Damage
 	if err == nil {
 		err = r.Store.Update(j.Name, func(st *State) error {
@@ -180,7 +180,7 @@ func (d *Daemon) keepVerified(ctx, waiting context.Context, j *Job) {
 
 // verifyNext verifies the newest snapshot, and the one whose turn it is.
 func (d *Daemon) verifyNext(ctx context.Context, j *Job, verified map[string]int64) error {
-	all, err := d.Courier.Snapshots(ctx, j)
+	all, err := d.Transferrer.Snapshots(ctx, j)
 	if err != nil {
 		return err
 	}

@@ -125,7 +125,7 @@ func (s *site) client() *backup.Client {
 }
 
 func (s *site) runner(log *slog.Logger) *backup.Runner {
-	return &backup.Runner{Store: s.store, Courier: s.client(), Clock: backup.SystemClock{}, Log: log}
+	return &backup.Runner{Store: s.store, Transferrer: s.client(), Clock: backup.SystemClock{}, Log: log}
 }
 
 // needJob returns an error unless the arguments are the name of one job.

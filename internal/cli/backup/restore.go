@@ -231,7 +231,7 @@ func (s *site) eachSnapshot(c *cobra.Command, j *backup.Job, tell func(x fxfer.S
 // toVerify returns the names of the snapshots to verify.
 func (s *site) toVerify(ctx context.Context, r *backup.Runner, j *backup.Job, at string, all bool) (names []string, err error) {
 	if all {
-		snapshots, err := r.Courier.Snapshots(ctx, j)
+		snapshots, err := r.Transferrer.Snapshots(ctx, j)
 		for _, x := range snapshots {
 			names = append(names, x.Name)
 		}

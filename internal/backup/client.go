@@ -15,7 +15,7 @@ import (
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
-// Client is the Courier that uses the network.
+// Client is the Transferrer that uses the network.
 type Client struct {
 	Home           string // folder of its identity and profiles; "" is the user's, without profiles
 	StandardCrypto bool   // see fxfer.Options
@@ -47,7 +47,7 @@ func (c *Client) options(j *Job, opt fxfer.Options) (fxfer.Options, error) {
 	return opt, err
 }
 
-// Transfer implements Courier.
+// Transfer implements Transferrer.
 func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	j := t.Job
 	call := fxfer.Transfer{
@@ -139,7 +139,7 @@ func (c *Client) ServerPrunes(ctx context.Context, j *Job) (bool, error) {
 	return false, err
 }
 
-// Scrub implements Courier.
+// Scrub implements Transferrer.
 func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, call fxfer.Verification) (*fxfer.Comparison, error) {
 	client, err := c.client(j)
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *Client) Scrub(ctx context.Context, j *Job, snapshot string, call fxfer.
 	return client.Scrub(ctx, j.Destination, snapshot, call)
 }
 
-// Snapshots implements Courier.
+// Snapshots implements Transferrer.
 func (c *Client) Snapshots(ctx context.Context, j *Job) ([]fxfer.Snapshot, error) {
 	client, err := c.client(j)
 	if err != nil {
@@ -166,7 +166,7 @@ func (c *Client) Snapshots(ctx context.Context, j *Job) ([]fxfer.Snapshot, error
 	return slices.DeleteFunc(all, func(s fxfer.Snapshot) bool { return s.Partial }), err
 }
 
-// Prune implements Courier. If the client may only append, the error is ErrServerPrunes.
+// Prune implements Transferrer. If the client may only append, the error is ErrServerPrunes.
 func (c *Client) Prune(ctx context.Context, j *Job) ([]string, error) {
 	if j.Keep == (snapshot.Keep{}) {
 		return nil, nil
