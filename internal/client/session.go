@@ -37,7 +37,7 @@ type transferSession struct {
 
 	engine session.Engine // set before streams.ready is closed
 
-	heard    hearing
+	heard    controlActivity
 	siblings session.Siblings
 	stats    sessionStats
 }
@@ -291,8 +291,8 @@ func (s *transferSession) judge() {
 	}
 }
 
-// hearing is what the client hears on the control stream. It is safe for concurrent use.
-type hearing struct {
+// controlActivity is what the client hears on the control stream. It is safe for concurrent use.
+type controlActivity struct {
 	bytes   atomic.Int64
 	waiting atomic.Bool  // for more
 	busy    atomic.Int64 // grows with each look while nobody waits
@@ -300,7 +300,7 @@ type hearing struct {
 
 // look returns a number that grows with what is heard, and while this host is busy with what it has
 // heard: then the silence is its own.
-func (h *hearing) look() int64 {
+func (h *controlActivity) look() int64 {
 	if !h.waiting.Load() {
 		h.busy.Add(1)
 	}
@@ -309,7 +309,7 @@ func (h *hearing) look() int64 {
 
 type heardReader struct {
 	io.Reader
-	heard *hearing
+	heard *controlActivity
 }
 
 func (r heardReader) Read(p []byte) (int, error) {

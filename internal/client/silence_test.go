@@ -101,7 +101,7 @@ func TestWatchDead(t *testing.T) {
 // Nobody is silent while this host is busy with what it has heard.
 func TestHearing(t *testing.T) {
 	in, out := io.Pipe()
-	var h hearing
+	var h controlActivity
 	r := heardReader{in, &h}
 	before := h.look()
 	require.NotEqual(t, before, h.look(), "nobody reads yet")

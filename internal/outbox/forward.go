@@ -285,7 +285,7 @@ func (x *forwarding) confirm(ctx context.Context, path string, until time.Time) 
 	if version == nil {
 		return "", false, errReplaced
 	}
-	steady, sendable := sight{*version, time.Now()}, finds(root, path)
+	steady, sendable := firstSeen{*version, time.Now()}, finds(root, path)
 	changed, done := x.queue.follow(path)
 	defer done()
 	tick := time.NewTimer(0)
@@ -313,7 +313,7 @@ func (x *forwarding) confirm(ctx context.Context, path string, until time.Time) 
 			return state, true, nil
 		case state != string(Arriving), !sendable:
 		case *v != steady.version:
-			steady, pause = sight{*v, now}, MinSettle
+			steady, pause = firstSeen{*v, now}, MinSettle
 		case now.Sub(steady.since) < MinSettle:
 			pause = MinSettle
 		case !isOpen(root, path):

@@ -52,14 +52,14 @@ type Watcher struct {
 
 	sessions sessions // only the sending goroutine uses it
 
-	steady map[string]sight // files that are arriving; only the scanning goroutine uses this and what follows
-	aside  map[string]sight // files in asideName, as they were first seen there
-	kept   map[string]kept  // files that could not be removed or moved
-	unread map[string]bool  // errors of scans that are reported
+	steady map[string]firstSeen // files that are arriving; only the scanning goroutine uses this and what follows
+	aside  map[string]firstSeen // files in asideName, as they were first seen there
+	kept   map[string]kept      // files that could not be removed or moved
+	unread map[string]bool      // errors of scans that are reported
 }
 
-// sight is a version of a file and when a scan first found it.
-type sight struct {
+// firstSeen is a version of a file and when a scan first found it.
+type firstSeen struct {
 	version Version
 	since   time.Time
 }
@@ -132,7 +132,7 @@ func (w *Watcher) Run(ctx context.Context) error {
 // begin prepares the queue: what a crash left in state Sending waits again. So do the files that are
 // there if Then removes files from now on: the server may have lost them since.
 func (w *Watcher) begin() error {
-	w.steady, w.aside, w.kept, w.unread = map[string]sight{}, map[string]sight{}, map[string]kept{}, map[string]bool{}
+	w.steady, w.aside, w.kept, w.unread = map[string]firstSeen{}, map[string]firstSeen{}, map[string]kept{}, map[string]bool{}
 	w.news, w.told = make(chan struct{}, 1), map[string]bool{}
 	return w.Queue.update(func(c *change) error {
 		before, err := about(c.tx)
@@ -360,7 +360,7 @@ func (w *Watcher) compare(c *change, root *os.Root, f *found, now time.Time) (go
 		file := observe(old, v, func() bool { return w.isReady(root, f, p, v, now) }, now)
 		if file.State == Arriving {
 			if s, known := w.steady[p]; !known || s.version != v {
-				w.steady[p] = sight{v, now}
+				w.steady[p] = firstSeen{v, now}
 			}
 			if w.Early != nil && v.Size >= earlyFrom && !a.Paused {
 				arriving[p] = v.Inode

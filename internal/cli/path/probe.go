@@ -171,7 +171,7 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, foreignTime)
 	defer cancel()
-	sight, err := exit.Within(ctx, func() (*probe.Sight, error) { return probe.Foreign(ctx, address, foreignFlow, f.opt.SockBuf) })
+	view, err := exit.Within(ctx, func() (*probe.ServiceView, error) { return probe.Foreign(ctx, address, foreignFlow, f.opt.SockBuf) })
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		err = exit.Interrupted("")
@@ -183,10 +183,10 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 	case f.json:
 		term.JSON(c.OutOrStdout(), struct {
 			Type string `json:"type"`
-			*probe.Sight
-		}{"foreign", sight})
+			*probe.ServiceView
+		}{"foreign", view})
 	default:
-		sightRows(sight).print(c.OutOrStdout())
+		serviceRows(view).print(c.OutOrStdout())
 	}
 	return err
 }

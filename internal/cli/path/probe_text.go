@@ -263,8 +263,8 @@ func median(all []probe.Latency, l *probe.Latency) string {
 	return "-"
 }
 
-// sightRows say what one side sees.
-func sightRows(s *probe.Sight) (all rows) {
+// serviceRows say what one side sees.
+func serviceRows(s *probe.ServiceView) (all rows) {
 	all.add("connect", fmt.Sprintf("median %s of %d", units.Seconds(s.Connect.Median), s.Connect.Count), "min "+units.Seconds(s.Connect.Min), "max "+units.Seconds(s.Connect.Max))
 	if s.MinRTT > 0 {
 		all.add("round trip", "least "+units.Seconds(s.MinRTT), "smoothed "+units.Seconds(s.RTT)+", as TCP sees it")

@@ -34,7 +34,7 @@ const (
 // bars draws a bar for each file under way and one for the total. The drawing goroutine reads its
 // data from atomics: it must never wait for a goroutine that waits for it.
 type bars struct {
-	people
+	humanOutput
 	container *mpb.Progress // nil until there is something to draw
 	total     *mpb.Bar
 	now       atomic.Pointer[fxfer.Progress]
@@ -164,5 +164,5 @@ func (b *bars) finish(report *fxfer.Report, err error) {
 		b.total.Abort(true)
 		b.container.Wait()
 	}
-	b.people.finish(report, err)
+	b.humanOutput.finish(report, err)
 }

@@ -30,7 +30,7 @@ type lister interface{ file(*fxfer.FileResult) }
 // newDisplay chooses a display by the flags and the terminal. Results go to out, messages to errs.
 // The verb is "sent" or "received".
 func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
-	people := people{
+	human := humanOutput{
 		verb: verb, report: f.report, verbose: f.verbose, explain: f.explain, readback: f.Call.Target.Readback,
 		owners: verb == "sent" || f.ownersAsked(), out: out, errs: errs,
 	}
@@ -38,13 +38,13 @@ func newDisplay(f *Flags, verb string, out, errs io.Writer) display {
 	case f.JSON:
 		return &jsonLines{out: out}
 	case f.Quiet:
-		return quiet{people}
+		return quiet{human}
 	case f.Call.Target.DryRun:
-		return &itemised{plainLines: plainLines{people: people}, list: bufio.NewWriter(out)}
+		return &itemised{plainLines: plainLines{humanOutput: human}, list: bufio.NewWriter(out)}
 	case term.IsTerminal(errs) && os.Getenv("TERM") != "dumb":
-		return &bars{people: people}
+		return &bars{humanOutput: human}
 	}
-	return &plainLines{people: people}
+	return &plainLines{humanOutput: human}
 }
 
 // ownersAsked reports whether this user expects owners to be kept. Only root can do that, so others
@@ -88,7 +88,7 @@ func (g *guarded) finish(report *fxfer.Report, err error) {
 }
 
 // quiet shows only failures.
-type quiet struct{ people }
+type quiet struct{ humanOutput }
 
 func (q quiet) progress(*fxfer.Progress) {}
 func (q quiet) notice(string)            {}
@@ -97,8 +97,8 @@ func (q quiet) finish(report *fxfer.Report, err error) {
 	printFailures(q.errs, report, err, q.report)
 }
 
-// people shows the end of a transfer to people.
-type people struct {
+// humanOutput shows the end of a transfer to people.
+type humanOutput struct {
 	verb     string
 	report   string // the file of --report, "" if there is none
 	verbose  bool
@@ -109,7 +109,7 @@ type people struct {
 	errs     io.Writer
 }
 
-func (p *people) finish(report *fxfer.Report, err error) {
+func (p *humanOutput) finish(report *fxfer.Report, err error) {
 	if report != nil && sayable(report, err) {
 		fmt.Fprint(p.out, p.summary(report), p.limits(report))
 	} else if report != nil && len(report.Limits) > 0 && report.Retransmits > 0 {
@@ -138,7 +138,7 @@ const PlainEvery = 5 * time.Second
 
 // plainLines shows progress as lines, in logs and pipes where nothing can be redrawn.
 type plainLines struct {
-	people
+	humanOutput
 	last time.Duration
 }
 

@@ -149,7 +149,7 @@ sent       no files, 2 links in 40.9 s
 		r := full
 		verbose, readback = false, false
 		c.change(&r)
-		p := people{verb: "sent", verbose: verbose, readback: readback}
+		p := humanOutput{verb: "sent", verbose: verbose, readback: readback}
 		require.Equal(t, c.want[1:], p.summary(&r), name)
 	}
 }
@@ -240,7 +240,7 @@ func TestJSONLines(t *testing.T) {
 // TestBars only checks that drawing neither hangs nor races. Seeing the bars takes a terminal.
 func TestBars(t *testing.T) {
 	var out, errs strings.Builder
-	g := guarded{shown: &bars{people: people{verb: "sent", out: &out, errs: &errs}}}
+	g := guarded{shown: &bars{humanOutput: humanOutput{verb: "sent", out: &out, errs: &errs}}}
 	g.notice("before")
 	for i := range 50 {
 		p := under()
@@ -259,7 +259,7 @@ func TestBars(t *testing.T) {
 
 func TestWarningsListed(t *testing.T) {
 	var out strings.Builder
-	p := people{errs: &out, owners: true}
+	p := humanOutput{errs: &out, owners: true}
 	p.printWarnings(nil)
 	report := &fxfer.Report{NotStored: []fxfer.NotStored{
 		{What: "owner", Count: 12, Path: "a\x1b/b", Text: "operation not permitted"}, {What: "acl", Count: 1, Path: "c", Text: "not supported"},
@@ -343,7 +343,7 @@ func TestReportFile(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "report")
 	r, err := newReportFile(name)
 	require.NoError(t, err)
-	d := reporting{quiet{people{errs: io.Discard}}, r}
+	d := reporting{quiet{humanOutput{errs: io.Discard}}, r}
 	d.file(&fxfer.FileResult{Path: "<a>\n", Kind: "file", Bytes: 3, Outcome: fxfer.Committed, Digest: "d1"})
 	d.progress(&fxfer.Progress{})
 	early, err := os.ReadFile(name)
@@ -361,7 +361,7 @@ func TestReportFile(t *testing.T) {
 // Large numbers are readable, and many small files have a speed of their own.
 func TestSummaryOfSmallFiles(t *testing.T) {
 	t.Parallel()
-	p := people{verb: "sent"}
+	p := humanOutput{verb: "sent"}
 	got := p.summary(&fxfer.Report{Sent: 10000, Same: 2345678, Written: 48900, Duration: 2 * time.Second, Goodput: 195600})
 	require.Contains(t, got, "sent       48.9 kB in 2.00 s, 10,000 files, 2,345,678 unchanged\n")
 	require.Contains(t, got, "speed      196 kbit/s, 5,000 files a second\n")

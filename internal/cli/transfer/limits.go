@@ -14,7 +14,7 @@ import (
 
 // limits names what limited a transfer and what helps, each in one line. Without --verbose or
 // --explain it does so only if the limiter was costly.
-func (p *people) limits(r *fxfer.Report) string {
+func (p *humanOutput) limits(r *fxfer.Report) string {
 	if len(r.Limits) == 0 || r.Limits[0].Limiter == diagnose.Unknown {
 		return ""
 	}

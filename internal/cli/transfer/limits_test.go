@@ -26,9 +26,9 @@ func TestLimits(t *testing.T) {
 		{"a black hole swallowed it", diagnose.BlackHole, fxfer.Report{Retransmits: 7}, true},
 	} {
 		c.report.Limits = []fxfer.Limit{{Limiter: c.first}}
-		require.Equal(t, c.shown, (&people{verbose: true}).limits(&c.report) != "", c.name)
+		require.Equal(t, c.shown, (&humanOutput{verbose: true}).limits(&c.report) != "", c.name)
 	}
-	require.Empty(t, (&people{verbose: true}).limits(&fxfer.Report{Written: 1}))
+	require.Empty(t, (&humanOutput{verbose: true}).limits(&fxfer.Report{Written: 1}))
 }
 
 // By default a limit is shown with its remedy, and only if it cost more than a tenth.
@@ -54,8 +54,8 @@ func TestCostlyLimits(t *testing.T) {
 		{"black hole", fxfer.Limit{Limiter: diagnose.BlackHole}, true},
 	} {
 		r := fxfer.Report{Written: 1e6, Sent: 1, Goodput: 100e6, Limits: []fxfer.Limit{c.limit}}
-		require.Equal(t, c.shown, (&people{}).limits(&r) != "", c.name)
-		require.NotEmpty(t, (&people{verbose: true}).limits(&r), c.name)
-		require.NotEmpty(t, (&people{explain: true}).limits(&r), c.name)
+		require.Equal(t, c.shown, (&humanOutput{}).limits(&r) != "", c.name)
+		require.NotEmpty(t, (&humanOutput{verbose: true}).limits(&r), c.name)
+		require.NotEmpty(t, (&humanOutput{explain: true}).limits(&r), c.name)
 	}
 }

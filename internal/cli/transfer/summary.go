@@ -17,7 +17,7 @@ const shownFailures = 20
 
 // summary describes the outcome of a transfer: what, how fast, how checked. It leaves out unknown
 // figures. The verb is "sent" or "received".
-func (p *people) summary(r *fxfer.Report) string {
+func (p *humanOutput) summary(r *fxfer.Report) string {
 	var b lines
 	skipped, removed := term.Nonzero(r.Skipped, "%s not wanted"), term.Nonzero(r.Removed, "%s removed")
 	switch {
@@ -98,7 +98,7 @@ func (b *lines) details(r *fxfer.Report) {
 }
 
 // checked says how files were checked.
-func (p *people) checked(r *fxfer.Report) string {
+func (p *humanOutput) checked(r *fxfer.Report) string {
 	text := "each file by its BLAKE3 digest"
 	if r.Digest != "" {
 		text = "BLAKE3 " + r.Digest
@@ -191,7 +191,7 @@ func bytesPart(n int64, format string) string {
 
 // printWarnings says what the target could not store, one line for each kind of problem, and that
 // --delete removed nothing.
-func (p *people) printWarnings(r *fxfer.Report) {
+func (p *humanOutput) printWarnings(r *fxfer.Report) {
 	if r == nil {
 		return
 	}

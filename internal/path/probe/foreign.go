@@ -14,9 +14,9 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// Sight is what one side sees of a TCP port, whatever service answers there. Times are in
+// ServiceView is what one side sees of a TCP port, whatever service answers there. Times are in
 // seconds.
-type Sight struct {
+type ServiceView struct {
 	Address string  `json:"address"`
 	Connect RTT     `json:"connect"`                // time of the TCP handshake: one round trip
 	TCP     TCP     `json:"tcp"`                    //
@@ -51,8 +51,8 @@ const (
 // wherever the answer is that of iperf3, it runs two goodput tests with the iperf3 server. Each takes
 // the given time, rounded to whole seconds, with socket buffers of sockBuf bytes; 0 is
 // automatic.
-func Foreign(ctx context.Context, addr string, within time.Duration, sockBuf int) (*Sight, error) {
-	s := &Sight{Address: addr}
+func Foreign(ctx context.Context, addr string, within time.Duration, sockBuf int) (*ServiceView, error) {
+	s := &ServiceView{Address: addr}
 	if _, port, _ := net.SplitHostPort(addr); port == iperfPort {
 		if is, err := s.iperf(ctx, within, sockBuf); is || ctx.Err() != nil {
 			return s, err
@@ -106,7 +106,7 @@ func Foreign(ctx context.Context, addr string, within time.Duration, sockBuf int
 
 // flight measures the first flight of a server that answers requests, or that may expect TLS: then
 // it was silent, ended the connection, or calls the request bad.
-func (s *Sight) flight(ctx context.Context) {
+func (s *ServiceView) flight(ctx context.Context) {
 	if s.Asked == "" && s.Banner != "" {
 		return // it speaks first
 	}
@@ -125,7 +125,7 @@ func (s *Sight) flight(ctx context.Context) {
 }
 
 // iperf measures goodput in both directions. It reports whether the service is an iperf3 server.
-func (s *Sight) iperf(ctx context.Context, within time.Duration, sockBuf int) (bool, error) {
+func (s *ServiceView) iperf(ctx context.Context, within time.Duration, sockBuf int) (bool, error) {
 	var times []time.Duration
 	t := iperfTest{addr: s.Address, within: within, sockBuf: sockBuf, there: sockBuf > 0}
 	t.connected = func(c *net.TCPConn, took time.Duration) {
@@ -160,7 +160,7 @@ func (s *Sight) iperf(ctx context.Context, within time.Duration, sockBuf int) (b
 }
 
 // see records what the kernel knows of the connection.
-func (s *Sight) see(i *transport.Info) {
+func (s *ServiceView) see(i *transport.Info) {
 	s.RTT, s.MinRTT, s.SndWnd = i.RTT.Seconds(), i.MinRTT.Seconds(), int64(i.SndWnd)
 	s.TCP = TCP{
 		WindowScaling: i.WindowScaling, SndScale: i.SndScale, RcvScale: i.RcvScale, SACK: i.SACK, Timestamps: i.Timestamps, ECN: i.ECN,
@@ -169,7 +169,7 @@ func (s *Sight) see(i *transport.Info) {
 }
 
 // listen waits for the service to speak. If it stays silent, listen sends a request.
-func (s *Sight) listen(conn *net.TCPConn) error {
+func (s *ServiceView) listen(conn *net.TCPConn) error {
 	buf := make([]byte, 512)
 	start := time.Now()
 	_ = conn.SetReadDeadline(start.Add(bannerWait))

@@ -275,7 +275,7 @@ func TestFirstFlightInTheLab(t *testing.T) {
 		}))
 		out, err := command(l.Left, "visitor").Output()
 		require.NoError(t, err)
-		var got Sight
+		var got ServiceView
 		require.NoError(t, json.Unmarshal(out, &got))
 		require.NotNil(t, got.Flight, "%+v", got)
 		require.Equal(t, initial, got.Flight.Segments, "%+v", got.Flight)
