@@ -47,7 +47,7 @@ func (x *exchange) send(messages ...wire.Message) {
 	for _, m := range messages {
 		out = wire.Append(out, m)
 	}
-	_, _ = x.conn.Write(out)
+	_ = session.WritePatiently(x.conn, out, x.patience)
 }
 
 // next returns the server's next message. A refusal is an error; Welcome is passed over.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -119,6 +121,32 @@ func TestHearing(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, <-read)
 	require.GreaterOrEqual(t, h.look(), before+3)
+}
+
+// pipeConn is a connection to nobody: what is written fills the pipe.
+type pipeConn struct {
+	transport.Conn
+	pipe net.Conn
+}
+
+func (c pipeConn) Read(b []byte) (int, error)         { return c.pipe.Read(b) }
+func (c pipeConn) Write(b []byte) (int, error)        { return c.pipe.Write(b) }
+func (c pipeConn) SetReadDeadline(t time.Time) error  { return c.pipe.SetReadDeadline(t) }
+func (c pipeConn) SetWriteDeadline(t time.Time) error { return c.pipe.SetWriteDeadline(t) }
+
+// A server that reads nothing holds up no question to it.
+func TestExchangeEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer there.Close()
+		x := exchange{conn: pipeConn{pipe: here}, patience: session.DialTimeout}
+		x.r = wire.NewReader(x.conn, wire.MaxMessage)
+		began := time.Now()
+		x.send(&wire.Folder{Path: ".", Names: []string{"a"}})
+		_, err := x.next()
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.Equal(t, 2*session.DialTimeout, time.Since(began))
+	})
 }
 
 // A server that has heard nothing from a client for long ends the session, but accepts a new one.

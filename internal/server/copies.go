@@ -45,8 +45,7 @@ func (x *copyWork) serve(ctx context.Context) error {
 	x.out = wire.Append(nil, x.welcome(0))
 	r := wire.NewReader(x.conn, wire.MaxMessage)
 	for {
-		_ = x.conn.SetWriteDeadline(time.Now().Add(workIdle))
-		if _, err := x.conn.Write(x.out); err != nil {
+		if err := session.WritePatiently(x.conn, x.out, workIdle); err != nil {
 			return err
 		}
 		x.out = x.out[:0]

@@ -15,6 +15,7 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
+	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"lukechampine.com/blake3"
@@ -546,11 +547,7 @@ func (x *fileWork) add(m wire.Message) error {
 }
 
 func (x *fileWork) flush() error {
-	if len(x.out) == 0 {
-		return nil
-	}
-	_ = x.conn.SetWriteDeadline(time.Now().Add(workIdle))
-	_, err := x.conn.Write(x.out)
+	err := session.WritePatiently(x.conn, x.out, workIdle)
 	x.out = x.out[:0]
 	return err
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"path"
-	"time"
 
 	"github.com/fxfer/fxfer/internal/access"
 	"github.com/fxfer/fxfer/internal/disk"
@@ -112,7 +111,5 @@ func (x *listing) flush() error {
 
 func (x *listing) write(m wire.Message) error {
 	x.out = wire.Append(x.out[:0], m)
-	_ = x.conn.SetWriteDeadline(time.Now().Add(admitWithin))
-	_, err := x.conn.Write(x.out)
-	return err
+	return session.WritePatiently(x.conn, x.out, admitWithin)
 }

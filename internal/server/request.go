@@ -79,13 +79,40 @@ func (q *request) answer(entries []wire.Entry, others ...wire.Message) error {
 func (q *request) finish(out []byte, entries uint64) error {
 	out = wire.Append(out, q.welcome(session.MaxStreams))
 	out = wire.Append(out, &wire.EndManifest{Count: entries})
-	_ = q.conn.SetWriteDeadline(time.Now().Add(admitWithin))
-	if _, err := q.conn.Write(out); err != nil {
+	if err := session.WritePatiently(q.conn, out, admitWithin); err != nil {
 		return err
 	}
 	_ = q.conn.CloseWrite()
 	linger(q.conn)
 	return nil
+}
+
+// send sends a message in the course of a session.
+func (q *request) send(m wire.Message) error {
+	return session.WritePatiently(q.conn, wire.Append(nil, m), session.VerifyPatience)
+}
+
+// keepPinging pings the client until done is called.
+func (q *request) keepPinging() (done func()) {
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(verifyPing)
+		defer tick.Stop()
+		for {
+			select {
+			case <-stop:
+				return
+			case now := <-tick.C:
+				_ = q.send(&wire.Ping{Time: now.UnixNano()})
+			}
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+	}
 }
 
 // sourceRefusal tells a client why a path can't be read.

@@ -69,29 +69,6 @@ func (x *scrubbing) openSeries(p string) (*access.Series, error) {
 	return in, nil
 }
 
-// keepPinging pings the client until done is called.
-func (x *scrubbing) keepPinging() (done func()) {
-	stop := make(chan struct{})
-	stopped := make(chan struct{})
-	go func() {
-		defer close(stopped)
-		tick := time.NewTicker(verifyPing)
-		defer tick.Stop()
-		for {
-			select {
-			case <-stop:
-				return
-			case now := <-tick.C:
-				_ = x.send(&wire.Ping{Time: now.UnixNano()})
-			}
-		}
-	}()
-	return func() {
-		close(stop)
-		<-stopped
-	}
-}
-
 func (x *scrubbing) report(what session.Finding, path, text string) error {
 	return x.send(&wire.Warning{What: string(what), Path: path, Text: text, Count: 1})
 }
@@ -103,10 +80,4 @@ func (x *scrubbing) progress(n series.ScrubCount) error {
 		{Name: session.ScrubBytes, Value: n.Bytes},
 		{Name: session.ScrubSame, Value: n.Same},
 	}})
-}
-
-func (x *scrubbing) send(m wire.Message) error {
-	_ = x.conn.SetWriteDeadline(time.Now().Add(session.VerifyPatience))
-	_, err := x.conn.Write(wire.Append(nil, m))
-	return err
 }

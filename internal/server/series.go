@@ -103,8 +103,7 @@ func (q *request) lockSeries(ctx context.Context, in *access.Series) error {
 		}
 		if now.Sub(pinged) > seriesPing {
 			pinged = now
-			ping := wire.Append(nil, &wire.Ping{Time: now.UnixNano()})
-			if _, err := q.conn.Write(ping); err != nil {
+			if err := q.send(&wire.Ping{Time: now.UnixNano()}); err != nil {
 				return err
 			}
 		}

@@ -258,12 +258,7 @@ func (v *verification) flush(b *verifyMessages) error {
 }
 
 func (v *verification) write() error {
-	if len(v.out) == 0 {
-		return nil
-	}
-	_ = v.conn.SetWriteDeadline(time.Now().Add(session.VerifyPatience))
-	_, err := v.conn.Write(v.out)
-	return err
+	return session.WritePatiently(v.conn, v.out, session.VerifyPatience)
 }
 
 // answerFolders answers which of the names that the client asks about do not exist, until the

@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"io"
+	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/filter"
@@ -38,6 +40,24 @@ const (
 	// VerifyPatience is how long the client may take for its own files before it reads or asks on.
 	VerifyPatience = 10 * time.Minute
 )
+
+// writePiece is what WritePatiently writes at a time, bytes.
+const writePiece = 16 << 10
+
+// WritePatiently writes b. The peer may take so long for each 16 KiB of it: a slow line needs time, and a
+// peer that reads nothing gets no more. A write deadline stays behind.
+func WritePatiently(conn interface {
+	io.Writer
+	SetWriteDeadline(t time.Time) error
+}, b []byte, patience time.Duration) error {
+	for piece := range slices.Chunk(b, writePiece) {
+		_ = conn.SetWriteDeadline(time.Now().Add(patience)) // it fails only on a closed connection, and then writing reports that
+		if _, err := conn.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // The values in a Sample of a scrub.
 const (

@@ -1,9 +1,14 @@
 package session
 
 import (
+	"io"
+	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
@@ -16,6 +21,30 @@ func TestHostileSelection(t *testing.T) {
 	} {
 		_, err := FilterOf(&s)
 		require.Error(t, err)
+	}
+}
+
+// TestWritePatiently: a slow reader gets all, and one that stops holds nobody up.
+func TestWritePatiently(t *testing.T) {
+	for _, pieces := range []int{4, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			here, there := net.Pipe()
+			defer there.Close()
+			go func() {
+				for range pieces {
+					time.Sleep(30 * time.Second)
+					_, _ = io.ReadFull(there, make([]byte, writePiece))
+				}
+			}()
+			began := time.Now()
+			err := WritePatiently(here, make([]byte, 4*writePiece), 40*time.Second)
+			if pieces == 4 {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.Equal(t, 100*time.Second, time.Since(began))
+		})
 	}
 }
 
