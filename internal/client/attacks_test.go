@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -250,6 +251,19 @@ func TestExpireIsAudited(t *testing.T) {
 	require.Equal(t, []string{a}, removed)
 	s.stop()
 	require.Contains(t, log.String(), `"path":"web/`+a+`","outcome":"removed"`)
+}
+
+// TestExpireTakesNames: a server keeps only names of snapshots in memory.
+func TestExpireTakesNames(t *testing.T) {
+	t.Parallel()
+	s := serveWith(t, server.Options{}, identity.Read|identity.Write)
+	defer s.stop()
+	p := rawDial(t, s, keyOfHome(t, enrol(t, s)), wire.Hello{Intent: wire.Expire, Share: "data", Paths: []string{"web"}})
+	defer p.close()
+	p.send(&wire.Prune{Folders: slices.Repeat([]string{strings.Repeat("x", wire.MaxPath)}, 200)})
+	refused := p.until(func(wire.Message) bool { return false })
+	require.NotNil(t, refused)
+	require.Equal(t, wire.CodePath, refused.Code, refused.Text)
 }
 
 // TestNoPrivilegeFromData: setuid, setgid, devices and privileged attributes are left out and

@@ -71,16 +71,15 @@ func Expired(in *access.Series, keep []string) (remove []string, err error) {
 }
 
 func expired(complete, keep []string) (remove []string) {
-	newest := ""
+	kept := make(map[string]bool, len(keep))
 	for _, name := range keep {
-		if slices.Contains(complete, name) {
-			newest = max(newest, name)
+		kept[name] = true
+	}
+	newest := 0 // the number of those before the newest that is kept
+	for i, name := range complete {
+		if kept[name] {
+			newest = i
 		}
 	}
-	for _, name := range complete {
-		if name < newest && !slices.Contains(keep, name) {
-			remove = append(remove, name)
-		}
-	}
-	return remove
+	return slices.DeleteFunc(slices.Clone(complete[:newest]), func(name string) bool { return kept[name] })
 }

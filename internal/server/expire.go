@@ -8,6 +8,7 @@ import (
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/series"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/snapshot"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -61,14 +62,15 @@ func (x *expiry) remove(ctx context.Context, in *access.Series, names []string) 
 		if ctx.Err() != nil {
 			return errDraining
 		}
+		done := x.keepPinging() // a large snapshot takes long
 		err := in.Remove(name)
+		done()
 		log.Info("snapshot removed", "snapshot", name, "error", err)
 		x.audit.removed(seriesPath(x.hello.Paths[0]), name, err)
 		if err != nil {
 			return targetRefusal(err)
 		}
-		removed := &wire.Removed{Kind: wire.Dir, Path: name}
-		if _, err := x.conn.Write(wire.Append(nil, removed)); err != nil {
+		if err := x.send(&wire.Removed{Kind: wire.Dir, Path: name}); err != nil {
 			return err
 		}
 	}
@@ -91,6 +93,11 @@ func (x *expiry) readKeep() (keep []string, err error) {
 			return keep, nil
 		case len(keep) > session.MaxKeep:
 			return nil, wire.Errorf(wire.CodeProtocol, "too many snapshots to keep")
+		}
+		for _, name := range p.Folders {
+			if _, err := snapshot.ParseName(name); err != nil { // longer ones would take much memory
+				return nil, &wire.Error{Code: wire.CodePath, Text: err.Error()}
+			}
 		}
 		keep = append(keep, p.Folders...)
 	}
