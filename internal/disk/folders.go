@@ -237,17 +237,6 @@ func (t *Tree) enter(f *folder, name string) (*folder, error) {
 	return t.folders.add(next), nil
 }
 
-// parent opens the folder that holds path, and returns the name in it. The root holds itself under
-// ".". The caller releases the folder.
-func (t *Tree) parent(path string) (f *folder, base string, err error) {
-	if err := CheckPath(path); err != nil {
-		return nil, "", err
-	}
-	above, base := splitPath(path)
-	f, err = t.openFolder(above)
-	return f, base, err
-}
-
 // withFolder calls do with the folder at path. It calls do once more if do did not find something
 // because the folder was removed or replaced meanwhile. do must not keep the folder.
 func (t *Tree) withFolder(path string, do func(*os.Root) error) error {
