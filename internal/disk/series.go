@@ -74,7 +74,8 @@ func (t *Tree) MakeSeries(path, owner string) (*Series, error) {
 		return nil, err
 	}
 	err := t.withFolder(path, func(root *os.Root) error {
-		// The series exists only once its owner is recorded.
+		// The series exists only once its owner is recorded, also after a power cut: a client that may only
+		// append could never use one without.
 		fresh := seriesState + ".new"
 		if err := root.RemoveAll(fresh); err != nil {
 			return err
@@ -82,7 +83,7 @@ func (t *Tree) MakeSeries(path, owner string) (*Series, error) {
 		if err := root.Mkdir(fresh, 0o700); err != nil {
 			return err
 		}
-		if err := root.WriteFile(fresh+"/"+seriesOwners, []byte(owner+"\n"), 0o600); err != nil {
+		if err := writeOwner(root, fresh, owner); err != nil {
 			return err
 		}
 		if err := root.Rename(fresh, seriesState); err != nil {
@@ -97,6 +98,21 @@ func (t *Tree) MakeSeries(path, owner string) (*Series, error) {
 		return nil, at("make snapshots", path, err)
 	}
 	return t.OpenSeries(path)
+}
+
+// writeOwner records the owner in the folder state, and returns when that is on the medium.
+func writeOwner(root *os.Root, state, owner string) error {
+	folder, err := root.OpenRoot(state)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	file, err := folder.OpenFile(seriesOwners, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(owner + "\n")
+	return errors.Join(err, syncData(file), file.Close(), syncFolder(folder))
 }
 
 // SeriesOf returns the path of the series that contains path, or is path, and the rest of path
@@ -355,7 +371,11 @@ func (s *Series) Fill(name string) (tree *Tree, resumed bool, err error) {
 // says that the folder already has its final metadata. Otherwise it gets the mode of new folders.
 // The caller must have closed the tree from Fill.
 func (s *Series) Publish(name string, own bool) error {
-	err := s.tree.withFolder(s.path, func(root *os.Root) error {
+	err := s.inState(syncFolder) // the facts about the snapshot, such as its digests, are there before it is
+	if err != nil {
+		return at("publish snapshot", childPath(s.path, name), err)
+	}
+	err = s.tree.withFolder(s.path, func(root *os.Root) error {
 		filling := reservedPrefix + name + fillingSuffix
 		if !own {
 			if err := root.Chmod(filling, 0o755); err != nil {

@@ -379,6 +379,50 @@ func (w workload) record(t *testing.T, source, target, sync string) (r *recorder
 	return r, nil
 }
 
+// TestPowerLossFacts: a folder of snapshots never appears on the medium without its owner, whom a server
+// asks for whoever may only append, nor a snapshot without its list of digests.
+func TestPowerLossFacts(t *testing.T) {
+	t.Parallel()
+	source, target := realDir(t), realDir(t)
+	require.NoError(t, os.WriteFile(filepath.Join(source, "file"), []byte("content"), 0o600))
+	left, right := host{t.TempDir()}, host{t.TempDir()}
+	c := right.command("serve", "--quiet", "--invite", "--listen", "127.0.0.1:0", "--share", "data="+target)
+	c.Stderr = os.Stderr
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	defer out.Close()
+	r := recorded(t, c, target, map[fileKey]int{})
+	url, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err)
+	said, err := left.command("send", "--quiet", "--snapshot=2026-11-20T020000Z", source+"/", strings.TrimSpace(url)+"/series").CombinedOutput()
+	r.kill()
+	require.NoError(t, err, "%s", said)
+	require.NoError(t, r.err)
+	find := func(kind opKind, is func(op) bool) int {
+		i := slices.IndexFunc(r.ops, func(o op) bool { return o.kind == kind && is(o) })
+		require.NotEqual(t, -1, i, "%+v", r.ops)
+		return i
+	}
+	// onMedium reports whether a sync of a file, or of a folder, covers op i and has ended before op end.
+	onMedium := func(i, end int, kind opKind, is func(op) bool) bool {
+		return slices.ContainsFunc(r.ops[:end], func(o op) bool {
+			return o.from > i && (o.kind == opSyncAll || o.kind == kind && is(o))
+		})
+	}
+	const state = "series/.fxfer-snapshots"
+	begun := find(opRename, func(o op) bool { return o.to == state })
+	fresh := r.ops[begun].path
+	owners := find(opCreate, func(o op) bool { return o.path == fresh+"/owners" })
+	isOwners := func(o op) bool { return o.node == r.ops[owners].node }
+	require.True(t, onMedium(find(opWrite, isOwners), begun, opSyncFile, isOwners), "the owner")
+	require.True(t, onMedium(owners, begun, opSyncFolder, func(o op) bool { return o.path == fresh }), "the name of the owners' list")
+	published := find(opRename, func(o op) bool { return o.to == "series/2026-11-20T020000Z" })
+	digests := find(opRename, func(o op) bool {
+		return path.Dir(o.to) == state && strings.HasPrefix(path.Base(o.to), "2026-11-20T020000Z.")
+	})
+	require.True(t, onMedium(digests, published, opSyncFolder, func(o op) bool { return o.path == state }), "the name of the digests' list")
+}
+
 // sendRanges sends ranges of the only file, two at a time. It returns what now says after each.
 func (w workload) sendRanges(h host, url, source, sync string, numbers []int64, rate int64, now func() int64) (came []int64, err error) {
 	u, err := fxfer.ParseURL(url)
