@@ -22,10 +22,13 @@ import (
 	"github.com/fxfer/fxfer/internal/identity/testca"
 )
 
-// users admits anna with the password x, to nothing.
+// users admits anna with the password x, to nothing. It takes a second to refuse slow.
 type users struct{}
 
 func (u users) Password(_ context.Context, _ door.Client, name, password string) (door.Account, error) {
+	if name == "slow" {
+		time.Sleep(time.Second)
+	}
 	if name != "anna" || password != "x" {
 		return nil, door.ErrLogin
 	}
@@ -235,21 +238,21 @@ func slicesOf(a, b string, n int) (all []string) {
 	return all
 }
 
-// TestTextBehindAuth: what somebody has sent in clear behind AUTH does not run in TLS.
+// TestTextBehindAuth: what somebody has sent in clear behind AUTH does not run in TLS, also if it came
+// while a password was compared.
 func TestTextBehindAuth(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c, left := serve(t, false)
-		in := bufio.NewReader(c)
-		_, err := in.ReadString('\n')
-		require.NoError(t, err)
-		_, err = c.Write([]byte("AUTH TLS\r\nUSER anna\r\n"))
-		require.NoError(t, err)
-		text, err := io.ReadAll(in)
-		require.NoError(t, err)
-		require.Equal(t, "234 begin TLS\r\n", string(text))
-		left()
-	})
+	for _, before := range []string{"", "USER slow\r\nPASS y\r\n"} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			c, left := serve(t, true)
+			go func() { _, _ = io.WriteString(c, before+"AUTH TLS\r\nUSER anna\r\n") }()
+			text, err := io.ReadAll(c)
+			require.NoError(t, err)
+			require.Regexp(t, "\n234 begin TLS\r\n$", string(text))
+			require.LessOrEqual(t, left().Sub(began), time.Second, "it waits for no handshake")
+		})
+	}
 }
 
 // FuzzControl sends any lines. Each gets a reply, and the connection ends.
