@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,7 +168,7 @@ func runLab(t *testing.T, args ...string) (stdout, stderr string, err error) {
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
 	}
-	var out, errs bytes.Buffer
+	var out, errs output
 	c := NewLab()
 	c.SilenceErrors, c.SilenceUsage = true, true
 	c.SetArgs(append([]string{"run"}, args...))
@@ -175,7 +176,19 @@ func runLab(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	c.SetOut(&out)
 	c.SetErr(&errs)
 	err = c.ExecuteContext(context.Background())
-	return out.String(), errs.String(), err
+	return out.text.String(), errs.text.String(), err
+}
+
+// output is what the commands of all hosts write, some at the same time.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(b)
 }
 
 // A command that runs another one asks for it.
