@@ -149,3 +149,8 @@ func TestShareQuota(t *testing.T) {
 	_, err = c.Send(t.Context(), []string{filepath.Join(dir, "folder")}, s.plain(t, ""), client.Transfer{})
 	require.NoError(t, err)
 }
+
+// zeros is an endless stream.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/ed25519"
-	"flag"
 	"fmt"
 	"io"
 	"net/netip"
@@ -22,9 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var rates = flag.Bool("rates", false, "measure rate limits on the clock: a minute and a half on a quiet host")
-
-const kbit, Mbit = 1000, 1000 * 1000
+const kbit = 1000
 
 // pin returns the pin of a client whose home folder is home.
 func pin(t *testing.T, home string) string {
@@ -210,68 +207,6 @@ func TestRefusals(t *testing.T) {
 	require.NoError(t, s.store.Revoke(identity.Principal(pin(t, home))))
 	require.Error(t, <-ended)
 }
-
-// TestRates has ten clients send or get, each limited to 20 Mbit/s, with 100 Mbit/s for all.
-// internal/pace tests the same in virtual time.
-func TestRates(t *testing.T) {
-	if !*rates {
-		t.Skip("needs -rates")
-	}
-	for _, push := range []bool{true, false} {
-		const clients, long = 10, 30 * time.Second // long, since some 500 kB wait in the kernel
-		s := serveWith(t, Options{RateLimit: 100 * Mbit, ClientRateLimit: 20 * Mbit}, identity.Read|identity.Write)
-		sessiontest.RandomFile(t, filepath.Join(s.dir, "f"), 64<<20)
-		ctx, cancel := context.WithCancel(t.Context())
-		streams := make(map[identity.Principal]int)
-		var all sync.WaitGroup
-		for i := range clients {
-			home, dir := t.TempDir(), t.TempDir()
-			streams[identity.Principal(pin(t, home))] = 1 + i%4
-			c := newClient(t, home, client.Options{Streams: 1 + i%4})
-			u := s.invited(t)
-			if push {
-				u.Path = fmt.Sprint("f", i)
-				all.Go(func() { _, _ = c.SendStream(ctx, zeros{}, u, client.Transfer{}) })
-			} else {
-				u.Path = "f"
-				all.Go(func() { _, _ = c.Get(ctx, []session.URL{u}, dir, client.Transfer{}) })
-			}
-		}
-		passed := func() map[identity.Principal]uint64 { // on the sockets
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			bytes := make(map[identity.Principal]uint64)
-			for _, x := range s.transfersLocked() {
-				sums := x.telemetry.Sample()
-				bytes[x.peer.id] += uint64(sums.Received)
-				if !push {
-					bytes[x.peer.id] += uint64(sums.Acked - sums.Received)
-				}
-			}
-			return bytes
-		}
-		time.Sleep(4 * time.Second)
-		before, begin := passed(), time.Now()
-		time.Sleep(long)
-		after, took := passed(), time.Since(begin)
-		require.Len(t, before, clients)
-		for p, n := range streams {
-			rate := float64(after[p]-before[p]) * 8 / took.Seconds() / Mbit
-			t.Logf("push=%t, %d streams: %.2f Mbit/s", push, n, rate)
-			if rate < 9.5 || rate > 10.5 {
-				t.Errorf("a client with %d streams got %.2f Mbit/s", n, rate)
-			}
-		}
-		cancel()
-		all.Wait()
-		s.stop()
-	}
-}
-
-// zeros is an endless stream.
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // TestShareFolderReplaced removes the folder of a share: sessions are refused until there is a folder
 // at its path again. No restart is needed.
