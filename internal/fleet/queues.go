@@ -61,14 +61,14 @@ func (c *Controller) close(ctx context.Context, id string) error {
 	return nil
 }
 
-// isIdle reports whether a worker has found no task since the last call.
-func (c *Controller) isIdle() (idle bool) {
-	for {
-		if _, err := c.idle.NextMsg(time.Millisecond); err != nil { // none came
-			return idle
-		}
-		idle = true
+// isIdle reports whether a worker has found no task since the last call. What comes meanwhile is for the
+// next one: members may say so as often as they like.
+func (c *Controller) isIdle() bool {
+	said, _, err := c.idle.Pending()
+	for range said {
+		_, _ = c.idle.NextMsg(time.Millisecond) // it is there, or was one too many for the client to keep
 	}
+	return err == nil && said > 0
 }
 
 // waiting reports whether tasks of a job wait for a worker, as far as the queue says.
