@@ -10,6 +10,8 @@ import (
 	"os"
 	"path"
 	"strings"
+
+	"github.com/fxfer/fxfer/internal/session"
 )
 
 // escapeLine escapes a path as b3sum does.
@@ -18,7 +20,7 @@ var escapeLine = strings.NewReplacer(`\`, `\\`, "\n", `\n`)
 // maxManifestLine bounds a line: a digest, and a path in which every byte is escaped.
 const maxManifestLine = 64 + 3 + 2*4096
 
-// readManifest reads a file in the format of b3sum.
+// readManifest reads a file in the format of b3sum. The error of a file in another format is of KindUsage.
 func readManifest(name string) (map[string][32]byte, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -37,7 +39,8 @@ func readManifest(name string) (map[string][32]byte, error) {
 		}
 		p, digest, ok := parseManifestLine(bytes.TrimSuffix(line, []byte{'\n'}))
 		if !ok || errors.Is(err, bufio.ErrBufferFull) {
-			return nil, fmt.Errorf("%s:%d: expected a digest, two spaces and a path: compare with a folder, or with a file of digests made by --manifest or b3sum", name, number)
+			return nil, session.Usage("compare with a folder, or with a file of digests made by --manifest or b3sum",
+				"%s:%d: expected a digest, two spaces and a path", name, number)
 		}
 		files[p] = digest
 	}

@@ -62,7 +62,9 @@ func (c *Client) Verify(ctx context.Context, u session.URL, against string, call
 		return nil, err
 	}
 	v := verifier{findings: newFindings(u, call)}
-	if err := v.open(against); err != nil {
+	if err := v.open(against); session.KindOf(err) == session.KindUsage {
+		return nil, err
+	} else if err != nil {
 		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
 	}
 	if v.tree != nil {
