@@ -19,7 +19,7 @@ func temporary(err error) bool {
 	if errors.As(err, &remote) {
 		return remote.Code == wire.CodeDraining || remote.Code == wire.CodeBusy || remote.Code == wire.CodeSilent
 	}
-	if errors.Is(err, transport.ErrNoCertificate) || refusedCertificate(err) {
+	if errors.Is(err, transport.ErrProtocol) || errors.Is(err, transport.ErrNoCertificate) || refusedCertificate(err) {
 		return false
 	}
 	var known *session.Error

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,6 +25,8 @@ func TestDescribeLost(t *testing.T) {
 			require.ErrorAs(t, describe(t.Context(), fmt.Errorf("handshake: %w", cause), "nas:7433"), &known)
 			require.Equal(t, session.KindUnreachable, known.Kind, "%v", cause)
 			require.Equal(t, advice, known.Advice, "%v", cause)
+			// Another session meets the same service, but a host that hangs may recover.
+			require.Equal(t, !errors.Is(cause, transport.ErrProtocol), temporary(cause), "%v", cause)
 		}
 	}
 }

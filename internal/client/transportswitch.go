@@ -58,7 +58,10 @@ func (d *dialer) instead(ctx context.Context, err error) choice {
 		return sw.to
 	}
 	via := d.chosen()
-	if err == nil || ctx.Err() != nil || d.opened.Load() || d.client.opt.Transport != session.TransportAuto || !temporary(err) {
+	if err == nil || ctx.Err() != nil || d.opened.Load() || d.client.opt.Transport != session.TransportAuto {
+		return choice{}
+	}
+	if !temporary(err) && !errors.Is(err, transport.ErrProtocol) { // another service may have only one of the ports
 		return choice{}
 	}
 	answers := func(p transport.Protocol) bool {
