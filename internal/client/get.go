@@ -49,7 +49,11 @@ func (c *Client) Get(ctx context.Context, sources []session.URL, target string, 
 		Names: namesOf(&hello), BackupDir: call.Target.BackupDir, Privileged: call.Target.Privileged,
 	})
 	if err != nil {
-		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
+		failed := &session.Error{Kind: session.KindLocalDisk, Err: err}
+		if errors.Is(err, fs.ErrNotExist) {
+			failed.Advice = session.AdviceMakeFolder
+		}
+		return nil, failed
 	}
 	defer tree.Close()
 	return c.transfer(ctx, sources[0], hello, &pull{args: []string{target}, tree: tree, below: below}, &call)

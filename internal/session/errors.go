@@ -59,6 +59,7 @@ const (
 	AdviceMakeRoom          Advice = "make room at the server" // then resume
 	AdviceAgain             Advice = "start again"             // it does not resume
 	AdviceMakeRoomAgain     Advice = "make room, start again"  // it does not resume
+	AdviceMakeFolder        Advice = "make the folder"         // that the target is in
 	AdviceInvitation        Advice = "ask for an invitation"
 	AdviceReadmit           Advice = "be admitted by the administrator" // no invitation does it
 	AdviceServerLog         Advice = "ask the administrator"            // whose log says more

@@ -257,6 +257,7 @@ const (
 	AdviceMakeRoom          = session.AdviceMakeRoom
 	AdviceAgain             = session.AdviceAgain
 	AdviceMakeRoomAgain     = session.AdviceMakeRoomAgain
+	AdviceMakeFolder        = session.AdviceMakeFolder
 	AdviceInvitation        = session.AdviceInvitation
 	AdviceReadmit           = session.AdviceReadmit
 	AdviceServerLog         = session.AdviceServerLog

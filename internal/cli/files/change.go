@@ -161,6 +161,8 @@ func (x *command) move(files *fxfer.Files, p paths, target fxfer.URL, force bool
 		if err != nil {
 			if errors.Is(err, fs.ErrExist) && !force {
 				err = exit.WithHint(err, "-f lets a file replace it, a folder never does")
+			} else if errors.Is(err, fs.ErrNotExist) {
+				err = exit.WithHint(err, "if that is the target's folder: `fxfer mkdir -p` makes it")
 			}
 			x.fail(p, at, err)
 			return
