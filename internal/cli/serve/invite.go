@@ -274,6 +274,9 @@ read and write, ro is read, wo is write.`,
 				use = fmt.Sprintf("fxfer ls --via %s fxfer://%s", u, g.shares[0])
 			}
 			tellInvite(c.ErrOrStderr(), use, time.Now().Add(expires))
+			if now == nil {
+				fmt.Fprintf(c.ErrOrStderr(), "fxfer: no server runs with FXFER_HOME=%s: start it first\n", store.Dir())
+			}
 			fmt.Fprintln(c.OutOrStdout(), u.String())
 			return nil
 		},
