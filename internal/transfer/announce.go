@@ -243,7 +243,7 @@ func (a *announcer) again(old *sending) {
 	s := a.s
 	item, err := old.item.Content.(refresher).Refresh()
 	if err != nil {
-		s.failEntry(old, &wire.Error{Code: wire.CodeChanged, Text: err.Error()})
+		s.failEntry(old, &wire.Error{Code: unreadable(err), Text: err.Error()})
 		return
 	}
 	if s.manifest.isResolved(old) { // the receiver gave it up meanwhile

@@ -485,11 +485,17 @@ func (s *Sender) readFailed(e *sending, err error) {
 		s.failEntry(e, &wire.Error{Code: wire.CodeChanged, Text: text})
 	case errors.As(err, &known) && known.Code == wire.CodeIntegrity:
 		s.failEntry(e, known)
-	case errors.Is(err, fs.ErrNotExist):
-		s.failEntry(e, &wire.Error{Code: wire.CodeNotFound, Text: text})
 	default:
-		s.failEntry(e, &wire.Error{Code: wire.CodeSourceDisk, Text: text})
+		s.failEntry(e, &wire.Error{Code: unreadable(err), Text: text})
 	}
+}
+
+// unreadable is the code of an entry that cannot be read.
+func unreadable(err error) wire.Code {
+	if errors.Is(err, fs.ErrNotExist) {
+		return wire.CodeNotFound
+	}
+	return wire.CodeSourceDisk
 }
 
 // endIfTooManyFiles ends the session, to be tried again, if too many files are open here: other

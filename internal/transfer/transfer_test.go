@@ -481,6 +481,36 @@ func TestChangingSource(t *testing.T) {
 	require.True(t, bytes.Equal(bytes.Repeat([]byte("newer"), 1<<20), got))
 }
 
+// TestVanishedSource removes a file while it is read. It is missing, which is no difference of data.
+func TestVanishedSource(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	name := filepath.Join(src, "f")
+	require.NoError(t, os.WriteFile(name, make([]byte, 3<<20), 0o644))
+	s := session{target: openTree(t, dst), path: ".", streams: 2}
+	tree := &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "f", As: "f"}}}
+	s.source = walker{tree, func(i *Item) { i.Content = vanishing{i.Content.(*treeFile), name} }}
+	s.run(t, t.Context())
+	var failed *wire.Error
+	for _, e := range s.sent {
+		if e.Kind == Failed {
+			require.ErrorAs(t, e.Err, &failed)
+		}
+	}
+	require.NotNil(t, failed)
+	require.Equal(t, wire.CodeNotFound, failed.Code, "%v", failed)
+	require.NoFileExists(t, filepath.Join(dst, "f"))
+}
+
+// vanishing is a file that changes and is gone when it is opened.
+type vanishing struct {
+	*treeFile
+	name string
+}
+
+func (v vanishing) Open() (File, error) {
+	return nil, errors.Join(disk.ErrChanged, os.Remove(v.name))
+}
+
 // TestManyChangingSources changes more files than may be under way at a time.
 func TestManyChangingSources(t *testing.T) {
 	if testing.Short() {
