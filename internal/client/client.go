@@ -5,10 +5,12 @@ package client
 
 import (
 	"crypto/ed25519"
+	"crypto/tls"
 	"sync/atomic"
 
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/session"
+	"github.com/fxfer/fxfer/internal/transport"
 )
 
 // Client sends to servers and gets from them. Its methods are safe for concurrent use.
@@ -16,7 +18,8 @@ type Client struct {
 	opt   Options
 	store *identity.Store
 	key   ed25519.PrivateKey
-	pin   identity.Pin // that any server must have, or ""
+	own   tls.Certificate // that presents key
+	pin   identity.Pin    // that any server must have, or ""
 
 	route atomic.Int64 // number of the way that is tried first; see Options.Via
 
@@ -49,6 +52,10 @@ func New(opt Options) (*Client, error) {
 	if opt.Key != nil {
 		c.key = opt.Key
 	}
+	if err != nil {
+		return nil, err
+	}
+	c.own, err = transport.Certificate(c.key)
 	return c, err
 }
 

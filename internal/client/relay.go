@@ -126,7 +126,7 @@ func (j *job) otherWay(ctx context.Context, err error) bool {
 // askRelay connects to a relay and asks it for the server of u. The socket that it returns is then
 // one to that server, with nothing but what the server and this host send.
 func (c *Client) askRelay(ctx context.Context, relay, u session.URL, path transport.Path) (*net.TCPConn, error) {
-	cfg := transport.Config{Identity: c.key, Standard: c.opt.StandardCrypto, Path: path, Doubt: path.MTU == 0}
+	cfg := transport.Config{Certificate: c.ownCertificate, Standard: c.opt.StandardCrypto, Path: path, Doubt: path.MTU == 0}
 	conn, err := transport.Dial(ctx, serverOf(relay), cfg, c.expectPin(relay, relay.Pin))
 	if err != nil {
 		return nil, err

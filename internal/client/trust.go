@@ -55,10 +55,12 @@ func (c *Client) openTLS() (err error) {
 	return nil
 }
 
+func (c *Client) ownCertificate() *tls.Certificate { return &c.own }
+
 // transportTo configures every connection to the server of u: who we are, and how to check who it
 // is.
 func (c *Client) transportTo(u session.URL) transport.Config {
-	cfg := transport.Config{Identity: c.key, Standard: c.opt.StandardCrypto, Connect: c.opt.Connect}
+	cfg := transport.Config{Certificate: c.ownCertificate, Standard: c.opt.StandardCrypto, Connect: c.opt.Connect}
 	if c.pair != nil {
 		cfg.Certificate = c.pair.Certificate
 	}

@@ -17,7 +17,7 @@ import (
 // Config says how a host presents itself and how its sockets are set. Fields other than Identity
 // may be zero: then the choice is automatic.
 type Config struct {
-	// Identity is this host's key. Required.
+	// Identity is this host's key. Dial needs none with a Certificate.
 	Identity ed25519.PrivateKey
 	// Certificate, if not nil, returns what a client presents instead of Identity, and what a
 	// server presents to clients with Verify. It is called for each handshake, maybe concurrently.

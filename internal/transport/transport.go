@@ -10,6 +10,7 @@ package transport
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"net"
@@ -180,6 +181,12 @@ func dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (Con
 // SelfTest compares our own TLS records and ciphers with known results, once in a process. After an
 // error only QUIC and Config.Standard may be used.
 func SelfTest() error { return tcp.SelfTest() }
+
+// Certificate makes the certificate that presents an identity and nothing else. A client that dials often
+// makes it once, for Config.Certificate.
+func Certificate(identity ed25519.PrivateKey) (tls.Certificate, error) {
+	return auth.Certificate(identity)
+}
 
 // Listener accepts streams. Its methods may be called concurrently.
 type Listener interface {
