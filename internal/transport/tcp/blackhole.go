@@ -50,7 +50,7 @@ func (e *BlackHoleError) Unwrap() error { return e.Err }
 // explainSilence returns a BlackHoleError if a black hole is why the handshake failed with err, and ErrSilent
 // if the peer has said nothing. The first message of either side already fills a packet.
 func (c *Conn) explainSilence(err error) error {
-	info, ok := c.Info()
+	info, ok := c.look()
 	switch {
 	case !ok:
 	case lost(&info) && (c.hole.Load() || errors.Is(err, io.ErrUnexpectedEOF)): // the path is alive
@@ -62,6 +62,13 @@ func (c *Conn) explainSilence(err error) error {
 		return ErrSilent
 	}
 	return err
+}
+
+// look is Info, without the SYNs that were sent again: these are small.
+func (c *Conn) look() (stream.Info, bool) {
+	i, ok := c.Info()
+	i.RetransSegs -= min(i.RetransSegs, c.syns)
+	return i, ok
 }
 
 // lost reports whether at least one full segment was sent more than once and never acknowledged.
@@ -78,8 +85,8 @@ func proven(i *stream.Info) bool { return unanswered(i) || lost(i) && i.RetransS
 func unanswered(i *stream.Info) bool { return i.BytesAcked > 1 && i.BytesReceived == 0 }
 
 const (
-	// doubtAfter is how long the peer may take for the first answer, and doubtEvery the time
-	// between two looks.
+	// doubtAfter is how long the peer may take for the first answer at least, and doubtEvery the time
+	// between two looks. On a narrow line, the answer takes as long as our message took.
 	doubtAfter = 750 * time.Millisecond
 	doubtEvery = 250 * time.Millisecond
 	// lostLeast is how often a segment must be sent again before it counts as vanished.
@@ -104,7 +111,7 @@ func (c *Conn) watchForBlackHole(ctx context.Context, addr string, cfg Config, e
 				return
 			case <-time.After(wait):
 			}
-			info, ok := c.Info()
+			info, ok := c.look()
 			if !ok || !lost(&info) && !unanswered(&info) {
 				return
 			}
@@ -124,20 +131,26 @@ func (c *Conn) watchForBlackHole(ctx context.Context, addr string, cfg Config, e
 	}
 }
 
-// staysSilent waits until it is sure that our first message is lost or unanswered. It returns false
-// if the peer answers or ctx ends.
+// staysSilent waits until our first message has certainly been lost, or stays unanswered. It returns false if
+// the peer answers or ctx ends.
 func (c *Conn) staysSilent(ctx context.Context) bool {
-	for wait := doubtAfter; ; wait = doubtEvery {
+	began := time.Now()
+	var arrived time.Duration // how long our message took there and its acknowledgement back, 0 is unknown
+	for {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(wait):
+		case <-time.After(doubtEvery):
 		}
-		info, ok := c.Info()
+		info, ok := c.look()
 		if !ok || info.BytesReceived > 0 {
 			return false
 		}
-		if lost(&info) || unanswered(&info) {
+		waited := time.Since(began)
+		if arrived == 0 && info.BytesAcked > 1 {
+			arrived = waited
+		}
+		if waited >= doubtAfter && waited >= 2*arrived && proven(&info) {
 			return true
 		}
 	}

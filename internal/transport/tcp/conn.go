@@ -49,6 +49,7 @@ type Conn struct {
 	awaits int                      // what Await has set, 0 if nothing; the reader's
 	roomy  int                      // for what Await has made room; the reader's
 	unread int                      // what LimitUnread has set, 0 if nothing; the reader's
+	syns   uint64                   // that Dial has sent again; Dial's
 	mute   bool                     // Dial waits for the peer's first byte; the reader's
 	head   []byte                   // what Unencrypted has read, and the handshake has not; the reader's
 }

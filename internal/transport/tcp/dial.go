@@ -16,9 +16,12 @@ import (
 // connectTimeout is how long a peer may take to answer SYNs.
 const connectTimeout = 15 * time.Second
 
-// answerTimeout is how long a peer may take, beyond the RTT of its SYN, for the first byte of its handshake.
-// Over 9.6 kbit/s, our first message and the peer's first packet take 3 s. Only tests change it.
+// answerTimeout is how long a peer may take, beyond answerTrips times the RTT of its SYN, for the first byte
+// of its handshake. Over 9.6 kbit/s, our first message and the peer's first packet take 3 s, and the SYNs of
+// other streams that were sent again as much. Only tests change it.
 var answerTimeout = 15 * time.Second
+
+const answerTrips = 4
 
 // ErrSilent says that a peer has accepted a connection, but sends nothing: its process hangs, or its
 // protocol lets the client begin.
@@ -52,12 +55,15 @@ func Dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (*Co
 		tcp.Close()
 		return nil, err
 	}
+	if info, ok := c.Info(); ok {
+		c.syns = info.RetransSegs
+	}
 	stop := func() {}
 	if cfg.Doubt && cfg.Path.MTU == 0 {
 		stop = c.watchForBlackHole(ctx, addr, cfg, expect)
 	}
 	c.mute = true
-	_ = tcp.SetReadDeadline(time.Now().Add(answerTimeout + c.pathNow(Path{}).RTT))
+	_ = tcp.SetReadDeadline(time.Now().Add(answerTimeout + answerTrips*c.pathNow(Path{}).RTT))
 	err = c.Client(ctx, conf)
 	stop()
 	if err != nil {
