@@ -23,9 +23,9 @@ type dialer struct {
 	group  transport.Group  // the session's QUIC connections
 	gate   startGate        // of the data streams' handshakes
 
-	reached   atomic.Bool // the server has answered a SYN
-	opened    atomic.Bool // the control stream is connected
-	connected atomic.Bool // some stream is connected, or would be if the server's key were confirmed
+	reached   atomic.Int64 // RTT of the last SYN that the server has answered, ns; 0 is none
+	opened    atomic.Bool  // the control stream is connected
+	connected atomic.Bool  // some stream is connected, or would be if the server's key were confirmed
 
 	tasks sync.WaitGroup // goroutines that end with the session
 
@@ -51,8 +51,8 @@ func (d *dialer) prepare(mtu int) {
 	d.cfg.Protocol, d.cfg.Group, d.cfg.QLog = session.ProtocolOf(d.via.transport), &d.group, opt.QLog
 	d.cfg.SockBuf, d.cfg.Congestion = opt.SockBuf, opt.Congestion
 	d.cfg.Path.MTU = mtu
-	d.cfg.Connected = func(context.Context, time.Time, time.Duration) error {
-		d.reached.Store(true)
+	d.cfg.Connected = func(_ context.Context, _ time.Time, rtt time.Duration) error {
+		d.reached.Store(int64(max(rtt, 1)))
 		return nil
 	}
 }

@@ -12,11 +12,13 @@ import (
 
 const (
 	// otherAfter is how long the first transport may take to answer before the other one is tried. A
-	// path by satellite takes 700 ms. After a second, TCP sends its SYN again.
-	otherAfter = time.Second
-	// reachedWithin is how much longer it may take if it has answered a SYN.
+	// far and narrow line takes 1.7 s, and a try with QUIC fills it for 10 s.
+	otherAfter = 2 * time.Second
+	// reachedWithin is how much longer it may take if it has answered a SYN, and reachedTrips how many
+	// times the RTT of that: over 9.6 kbit/s with an RTT of 1.5 s, TLS takes 10 s.
 	reachedWithin = 5 * time.Second
-	// otherWithin is how long it may take before the other one is used, if that answers.
+	reachedTrips  = 8
+	// otherWithin is how long the other one may take to answer where the first one has failed.
 	otherWithin = 1500 * time.Millisecond
 
 	// quicMost is about the most that QUIC moves on today's hosts, in bytes/s. TCP windows that allow
@@ -82,9 +84,9 @@ func choose(x *evidence) choice {
 		return choice{}
 	}
 	switch {
-	case !x.tcp && x.waited >= otherWithin && first == session.TransportTCP:
+	case !x.tcp && x.waited >= otherAfter && first == session.TransportTCP:
 		return choice{session.TransportQUIC, "TCP does not connect"}
-	case !x.quic && x.waited >= otherWithin && first == session.TransportQUIC:
+	case !x.quic && x.waited >= otherAfter && first == session.TransportQUIC:
 		return choice{session.TransportTCP, "QUIC does not connect"}
 	case x.tcp && x.unscaled && x.ceiling(unscaledWindow) < quicMost:
 		return choice{session.TransportQUIC, "TCP has no window scaling on this path: " + x.explain(unscaledWindow)}

@@ -27,19 +27,19 @@ func (d *dialer) race(ctx context.Context, end context.CancelCauseFunc) {
 	}
 	// A server that answers takes longer where the line is narrow. There, another handshake would
 	// hold up the first one.
-	if d.reached.Load() && (!session.Sleep(ctx, reachedWithin) || d.connected.Load()) {
+	if rtt := time.Duration(d.reached.Load()); rtt > 0 && (!session.Sleep(ctx, reachedWithin+reachedTrips*rtt) || d.connected.Load()) {
 		return
 	}
 	if !d.answers(ctx, other(d.cfg.Protocol)) {
 		return
 	}
 	// On a long path the first one may only need more round trips.
-	patience := max(otherWithin, otherAfter+3*(time.Since(began)-otherAfter))
+	patience := otherAfter + 3*(time.Since(began)-otherAfter)
 	if !session.Sleep(ctx, time.Until(began.Add(patience))) {
 		return
 	}
 	x := evidence{
-		waited:  max(time.Since(began), otherWithin),
+		waited:  time.Since(began),
 		tcp:     d.cfg.Protocol == transport.QUIC,
 		quic:    d.cfg.Protocol == transport.TCP,
 		history: session.TransportOf(d.cfg.Protocol),
