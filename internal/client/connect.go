@@ -205,6 +205,9 @@ func (d *dialer) join(ctx context.Context, id uint64, path transport.Path) (tran
 func (d *dialer) joinBy(ctx context.Context, id uint64, path transport.Path, by transport.Protocol) (transport.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, session.DialTimeout)
 	defer cancel()
+	if !d.gate.rest(ctx) {
+		return nil, context.Cause(ctx)
+	}
 	cfg := d.cfg
 	cfg.Path, cfg.Protocol = path, by
 	cfg.Doubt = d.doubts()

@@ -59,18 +59,21 @@ func (s *transferSession) run(ctx context.Context) error {
 	s.measure()
 	s.streams = newStreamPool(ctx, cancel, &s.dialer, s.set)
 	s.first = s.firstStreams()
-	if s.client.opt.Streams == 0 && s.cfg.Protocol == transport.TCP && len(s.client.opt.Via) == 0 { // a relay's SYNs show one leg alone
-		s.gate.hold(s.first)
-	}
 	trusted, err := s.client.knows(s.url)
 	if err != nil {
 		return err
+	}
+	switch automatic := s.client.opt.Streams == 0 && len(s.client.opt.Via) == 0; { // a relay's SYNs show one leg alone
+	case automatic && s.cfg.Protocol == transport.TCP:
+		s.gate.hold(s.first)
+	case automatic && trusted && s.client.learned(s.client.pathName(s.url.Address(), s.via.transport)) == 0:
+		s.gate.holdAll(s.first) // the time that a user takes would look like a narrow line
 	}
 	defer s.end(cancel)
 	// The data streams connect while the control stream does. Only an unknown server has to be
 	// confirmed first.
 	if trusted {
-		if !s.again { // a server without room would have to reject all of them once more
+		if !s.again && !s.gate.alone { // a server without room would have to reject all of them once more
 			s.streams.grow(s.first)
 		}
 		s.watchSilence(ctx)
@@ -123,6 +126,7 @@ func (s *transferSession) connect(ctx context.Context, cancel context.CancelCaus
 	if s.client.opt.Transport == session.TransportAuto {
 		s.tasks.Go(func() { s.race(ctx, cancel) })
 	}
+	began := time.Now()
 	control, err := s.open(ctx)
 	if sw := (*errSwitch)(nil); errors.As(context.Cause(ctx), &sw) {
 		if err == nil {
@@ -134,6 +138,9 @@ func (s *transferSession) connect(ctx context.Context, cancel context.CancelCaus
 		return nil, err
 	}
 	s.opened.Store(true)
+	if info, ok := control.Info(); ok {
+		s.gate.shook(time.Since(began), info.RTT)
+	}
 	s.measured.SetPeer(control.RemoteAddr())
 	if s.relayed() {
 		s.measured.SetRelayed()

@@ -33,7 +33,8 @@ var errSpare = errors.New("the path needs no other stream")
 // for concurrent use.
 type startGate struct {
 	began time.Time
-	most  int // data streams; 0 is an open gate
+	most  int  // data streams; 0 is an open gate
+	alone bool // the data streams connect when the control stream has
 
 	mu      sync.Mutex // guards what follows
 	start   congestion.Start
@@ -41,6 +42,7 @@ type startGate struct {
 	least   time.Duration // RTT of these
 	passed  int           // data streams
 	known   bool          // the control stream's first flight was answered
+	quiet   time.Time     // when what the handshake has left in the queues is gone; of an alone gate
 	changed chan struct{} // closed when something has changed
 }
 
@@ -52,6 +54,40 @@ func (g *startGate) hold(most int) {
 	}
 }
 
+// holdAll makes it a gate for a session over QUIC. There, first flights are large, and sent again soon: over a
+// narrow line, those of two connections would keep each other from ever shaking hands.
+func (g *startGate) holdAll(most int) {
+	if most >= gatedFrom {
+		g.most, g.alone, g.changed = most, true, make(chan struct{})
+	}
+}
+
+// shook takes how long the handshake of the control stream took, and the RTT.
+func (g *startGate) shook(took, rtt time.Duration) {
+	if !g.alone {
+		return
+	}
+	g.update(func() {
+		if g.least, g.known = rtt, true; rtt < farEnough {
+			took = rtt
+		}
+		g.start.Connected(0, rtt)
+		g.start.Answered(0, took)
+		if g.start.Streams(g.most) < g.most {
+			g.quiet = time.Now().Add(took)
+		}
+	})
+}
+
+// rest waits until the line has carried what quic-go has sent again during the handshake of the control
+// stream, about as much as the handshake itself. It returns false if ctx ends before.
+func (g *startGate) rest(ctx context.Context) bool {
+	g.mu.Lock()
+	quiet := g.quiet
+	g.mu.Unlock()
+	return quiet.IsZero() || session.Sleep(ctx, time.Until(quiet))
+}
+
 // settled reports whether the gate has decided. Streams that connect later need not ask.
 func (g *startGate) settled() bool {
 	g.mu.Lock()
@@ -60,7 +96,7 @@ func (g *startGate) settled() bool {
 }
 
 func (g *startGate) settledLocked() bool {
-	return g.most == 0 || g.known && (g.syns >= gatedFrom || g.fewLocked() < gatedFrom)
+	return g.most == 0 || g.known && (g.alone || g.syns >= gatedFrom || g.fewLocked() < gatedFrom)
 }
 
 // fewLocked is how many data streams are enough to begin with: less than gatedFrom on a near path.
@@ -78,7 +114,7 @@ func (g *startGate) roomLocked() int {
 // follow makes the gate follow the connection of a stream by the hooks of cfg and the check of the
 // server's key, which it returns. A data stream waits.
 func (g *startGate) follow(cfg *transport.Config, control bool, expect checkKey) checkKey {
-	if g.settled() {
+	if g.alone || g.settled() {
 		return expect
 	}
 	var began time.Time // of the handshake; all hooks run in the goroutine of Dial
@@ -167,7 +203,7 @@ func (g *startGate) delivered(rate float64) { g.update(func() { g.start.Delivere
 func (g *startGate) first(n int) int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.most == 0 {
+	if g.most == 0 || g.alone {
 		return n
 	}
 	return min(n, session.StartingStreams(g.least, n))
@@ -187,7 +223,7 @@ func (g *startGate) bound(n int) int {
 func (g *startGate) narrow() (rate float64, streams int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.most == 0 || !g.known || g.syns < gatedFrom {
+	if g.most == 0 || !g.known || !g.alone && g.syns < gatedFrom {
 		return 0, 0
 	}
 	if streams = g.start.Streams(g.most); streams >= g.most {

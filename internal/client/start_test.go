@@ -129,6 +129,36 @@ func TestStartGateOfNearPath(t *testing.T) {
 	})
 }
 
+// Over QUIC, the handshake of the control stream decides. That of a host nearby may be late for other reasons.
+func TestStartGateOfQUIC(t *testing.T) {
+	t.Parallel()
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		took, rtt time.Duration
+		streams   int
+	}{
+		{7 * time.Second, 4 * time.Second, 1}, // 9.6 kbit/s, with an RTT of 1.5 s
+		{900 * ms, 600 * ms, 1},               // 64 kbit/s
+		{103 * ms, 100 * ms, 16},
+		{40 * ms, 1 * ms, 16},
+	} {
+		var g startGate
+		g.holdAll(16)
+		require.Equal(t, 16, g.bound(16), "nothing is known")
+		g.shook(c.took, c.rtt)
+		require.True(t, g.settled())
+		require.Equal(t, 16, g.first(16))
+		require.Equal(t, c.streams, g.bound(16), "%v", c)
+		require.Equal(t, c.streams == 16, g.quiet.IsZero(), "%v", c)
+		g.delivered(1e9 / 8)
+		require.Equal(t, 16, g.bound(16), "the path carries more than it seemed to")
+	}
+	var open startGate
+	open.holdAll(gatedFrom - 1)
+	open.shook(time.Minute, time.Second)
+	require.Equal(t, 4, open.bound(4))
+}
+
 func TestStartGateOfFewStreams(t *testing.T) {
 	t.Parallel()
 	var open startGate

@@ -342,12 +342,15 @@ func (d *DataStream) begin() {
 	if !ok {
 		return
 	}
-	if i.Protocol == transport.QUIC {
-		if i.RTT > 0 {
-			d.beginAt(quicBegins(i.RTT))
-		}
-	} else if rate, streams := d.set.narrow(); rate > 0 {
-		d.beginAt(rate / float64(streams))
+	rate := math.Inf(1)
+	if i.Protocol == transport.QUIC && i.RTT > 0 {
+		rate = quicBegins(i.RTT)
+	}
+	if line, streams := d.set.narrow(); line > 0 {
+		rate = min(rate, line/float64(streams))
+	}
+	if !math.IsInf(rate, 1) {
+		d.beginAt(rate)
 	}
 }
 

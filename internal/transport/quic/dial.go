@@ -216,6 +216,7 @@ func connectTo(ctx context.Context, to netip.AddrPort, conf *tls.Config, trace t
 	})
 	c := &connection{udp: udp, tr: &quic.Transport{Conn: udp}, to: to}
 	quicConf := config()
+	quicConf.HandshakeIdleTimeout = dialWithin / 2
 	quicConf.MaxIncomingStreams, quicConf.MaxIncomingUniStreams = -1, -1
 	quicConf.Tracer = trace
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
