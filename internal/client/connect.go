@@ -135,6 +135,8 @@ func (d *dialer) greet(conn transport.Conn) error {
 	d.hello.SockBuf, d.hello.Congestion = int64(d.cfg.SockBuf), d.cfg.Congestion
 	d.hello.Relayed = d.relayed()
 	d.hello.MaxStreams = uint64(opt.mostStreams())
+	line, _ := d.gate.narrow()
+	d.hello.Line = uint64(line)
 	if d.url.Token != "" {
 		exported, err := conn.Exporter(session.ExporterLabel, 32)
 		if err != nil {

@@ -65,6 +65,9 @@ func (x *transferSession) transfer(ctx context.Context) (err error) {
 	s := x.server
 	began := time.Now()
 	x.set = session.NewStreamSet(x.flows(&x.own))
+	if info, ok := x.conn.Info(); ok {
+		x.set.Narrow = session.NarrowLine(x.hello.Line, info.RTT, session.InitialStreams)
+	}
 	x.clock = transfer.NewClock()
 	facts := session.HostFacts(s.host, int64(s.opt.SockBuf))
 	x.telemetry = session.NewTelemetry(x.clock, x.set, x.written, facts)

@@ -70,6 +70,19 @@ func NewStreamSet(in, out *pace.Queue) *StreamSet {
 	return &StreamSet{in: in, out: out, conns: make(map[uint64]*DataStream)}
 }
 
+// NarrowLine is a StreamSet's Narrow for what a peer says of the line: a rate in bytes/s that it carries at
+// least, 0 is unknown. rtt is that of the line, and most is how many streams may begin.
+func NarrowLine(rate uint64, rtt time.Duration, most int) func() (float64, int) {
+	var start congestion.Start
+	start.Connected(0, rtt)
+	start.Delivered(float64(rate))
+	streams := start.Streams(most)
+	if rate == 0 || streams >= most {
+		return nil
+	}
+	return func() (float64, int) { return float64(rate), streams }
+}
+
 func (s *StreamSet) narrow() (rate float64, streams int) {
 	if s == nil || s.Narrow == nil {
 		return 0, 0

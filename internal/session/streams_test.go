@@ -1,8 +1,10 @@
 package session
 
 import (
+	"math"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/fxfer/fxfer/internal/pace"
 	"github.com/fxfer/fxfer/internal/transport"
@@ -25,6 +27,29 @@ func TestBeyond(t *testing.T) {
 	require.Empty(t, ids(5))
 	require.Equal(t, []uint64{4, 5}, ids(3), "the last, and those that are retired are none")
 	require.Len(t, ids(1), 4)
+}
+
+// What a client says of a narrow line bounds how its server begins to send.
+func TestNarrowLine(t *testing.T) {
+	for _, c := range []struct {
+		rate    uint64 // bytes/s
+		rtt     time.Duration
+		streams int // 0: not narrow
+	}{
+		{0, time.Second, 0},
+		{1200, 1500 * time.Millisecond, 1},
+		{64e3, 700 * time.Millisecond, 3},
+		{1e9, 700 * time.Millisecond, 0},
+		{math.MaxUint64, 0, 0},
+	} {
+		set := NewStreamSet(nil, nil)
+		set.Narrow = NarrowLine(c.rate, c.rtt, InitialStreams)
+		rate, streams := set.narrow()
+		require.Equal(t, c.streams, streams, "%+v", c)
+		if c.streams > 0 {
+			require.InDelta(t, float64(c.rate), rate, 0)
+		}
+	}
 }
 
 // recorder is a transport.Conn that notes the length of each write.

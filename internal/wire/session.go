@@ -73,6 +73,8 @@ type Hello struct {
 	Relayed    bool   // the client connects through a relay
 
 	Range Range // that the client sends of each file; for Ranges
+
+	Line uint64 // bytes/s that a narrow line carries at least, by the client's handshakes; 0 is unknown
 }
 
 // Range is a part of files: 1<<Log bytes from Number<<Log on, or what a file has of these.
@@ -115,6 +117,7 @@ func (m *Hello) encode(e *encoder) {
 	e.bool(m.Relayed)
 	e.byte(m.Range.Log)
 	e.uint(m.Range.Number)
+	e.uint(m.Line)
 }
 
 func (m *Hello) decode(d *decoder) {
@@ -156,6 +159,9 @@ func (m *Hello) decode(d *decoder) {
 	m.Relayed = d.more() && d.bool()
 	if d.more() {
 		m.Range = Range{d.byte(), d.uint()}
+	}
+	if d.more() {
+		m.Line = d.uint()
 	}
 }
 

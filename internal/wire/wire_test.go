@@ -32,7 +32,7 @@ func examples() []Message {
 				NumericIDs: true, Delete: true, MaxDelete: 5, BackupDir: "old", DryRun: true, Delta: DeltaAuto, AllowFailed: 7,
 			},
 			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z",
-			Replaces: [16]byte{3}, Priority: LowPriority, Capability: []byte("cap"), Relayed: true, Range: Range{Log: 34, Number: 300}},
+			Replaces: [16]byte{3}, Priority: LowPriority, Capability: []byte("cap"), Relayed: true, Range: Range{Log: 34, Number: 300}, Line: 1200},
 		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
 		&Welcome{Agent: "a", Host: "h", MaxStreams: 64, LeastPriority: LowPriority, MostPriority: HighPriority, Ways: true},
 		&Refuse{Code: CodeTrust, Text: "no"},
@@ -105,15 +105,18 @@ func TestShorter(t *testing.T) {
 		b := Append(nil, m)
 		return b[headerLen : len(b)-bytes]
 	}
-	hello, err := Decode(TypeHello, cut(&Hello{Version: Version, Agent: "a", Priority: HighPriority}, 5))
+	hello, err := Decode(TypeHello, cut(&Hello{Version: Version, Agent: "a", Priority: HighPriority}, 6))
 	require.NoError(t, err)
 	require.Equal(t, "a", hello.(*Hello).Agent)
 	require.Equal(t, NoPriority, hello.(*Hello).Priority)
-	hello, err = Decode(TypeHello, cut(&Hello{Version: Version, Relayed: true}, 2))
+	hello, err = Decode(TypeHello, cut(&Hello{Version: Version, Relayed: true}, 3))
 	require.NoError(t, err)
 	require.True(t, hello.(*Hello).Relayed)
 	require.Zero(t, hello.(*Hello).Range)
-	_, err = Decode(TypeHello, cut(&Hello{Version: Version}, 1))
+	hello, err = Decode(TypeHello, cut(&Hello{Version: Version, Range: Range{Number: 7}}, 1))
+	require.NoError(t, err)
+	require.Equal(t, uint64(7), hello.(*Hello).Range.Number)
+	_, err = Decode(TypeHello, cut(&Hello{Version: Version}, 2))
 	require.ErrorIs(t, err, ErrMalformed, "half a range")
 	welcome, err := Decode(TypeWelcome, cut(&Welcome{MaxStreams: 3, LeastPriority: LowPriority, MostPriority: LowPriority, Ways: true}, 3))
 	require.NoError(t, err)
