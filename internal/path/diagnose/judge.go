@@ -844,11 +844,15 @@ func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 		return nil
 	}
 	fastest, _ := peak(cells, smooth)
+	began := narrowStart(sums, &all, fastest)
 	var verdicts []Verdict
 	for _, x := range sums {
 		f := facts{Cell: *x, mean: all.Rate(), peak: fastest, sender: sender, receiver: receiver, asked: asked}
 		w := f.verdict()
-		w.Time, w.Share = x.Length, share(x.Length, total)
+		if w.Time = x.Length; x.Limiter == NarrowLine {
+			w.Time += began
+		}
+		w.Share = share(w.Time, total)
 		verdicts = append(verdicts, w)
 	}
 	slices.SortFunc(verdicts, func(a, b Verdict) int {
@@ -866,6 +870,19 @@ func Judge(cells []Cell, sender, receiver *Host, asked *Asked) []Verdict {
 		return 1
 	})
 	return verdicts
+}
+
+// narrowStart takes the time in which a session connected and began out of the sums, and returns it, where a
+// narrow line is to blame for that, too: the first windows already fill it, at the fastest rate that it showed
+// in bit/s.
+func narrowStart(sums map[Limiter]*Cell, all *Cell, fastest float64) time.Duration {
+	start := sums[SlowStart]
+	rtt := cmp.Or(all.Sender.BaseRTT, all.Sender.MinRTT, all.Receiver.MinRTT)
+	if start == nil || sums[NarrowLine] == nil || fastest/8*rtt.Seconds() > 2*usualCwnd*1448 {
+		return 0
+	}
+	delete(sums, SlowStart)
+	return start.Length
 }
 
 // telling reports whether enough was measured to say what held it back.

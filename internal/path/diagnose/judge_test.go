@@ -730,3 +730,32 @@ func TestPeak(t *testing.T) {
 	most, mean = Peak(nil)
 	require.Zero(t, most+mean)
 }
+
+// The first windows already fill a narrow line, and need not grow: it is to blame for the start, too.
+func TestNarrowStart(t *testing.T) {
+	t.Parallel()
+	const second = time.Second
+	for _, c := range []struct {
+		acked int64 // in each of the last 10 s
+		rtt   time.Duration
+		later Limiter
+		want  time.Duration // of the first verdict; the start takes 15 s
+	}{
+		{1200, 1500 * time.Millisecond, NarrowLine, 25 * second},
+		{64e3, 150 * time.Millisecond, NarrowLine, 25 * second},
+		{250e3, second, NarrowLine, 15 * second},
+		{1200, 50 * time.Millisecond, TargetDisk, 15 * second},
+	} {
+		cells := []Cell{{Length: 15 * second, Limiter: SlowStart}}
+		for i := range 10 {
+			cells = append(cells, Cell{
+				Start: time.Duration(15+i) * second, Length: second, Limiter: c.later,
+				Sender: Sample{Acked: c.acked, MinRTT: c.rtt},
+			})
+		}
+		verdicts := Judge(cells, &Host{}, &Host{}, &Asked{})
+		require.Equal(t, c.want, verdicts[0].Time, "%+v", c)
+		require.Equal(t, c.want == 25*second, len(verdicts) == 1, "%+v", c)
+		require.InDelta(t, c.want.Seconds()/25, verdicts[0].Share, 1e-9)
+	}
+}
