@@ -169,6 +169,13 @@ func TestHome(t *testing.T) {
 	want, err := os.UserConfigDir()
 	require.NoError(t, err)
 	require.Equal(t, filepath.Join(want, "fxfer"), home)
+
+	t.Setenv("FXFER_HOME", filepath.Join(dir, "file", "state"))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))
+	_, err = Home()
+	var helps interface{ Hint() string }
+	require.ErrorAs(t, err, &helps, "%v", err)
+	require.Contains(t, helps.Hint(), "FXFER_HOME")
 }
 
 func TestOpenStoreRefuses(t *testing.T) {

@@ -29,6 +29,9 @@ const (
 	lockFile     = ".lock"
 )
 
+// ownFolder is the remedy where there is no folder for the state.
+const ownFolder = "set FXFER_HOME to a folder of your own"
+
 // Home returns the absolute path of the folder for fxfer's identity and state, and makes it with
 // mode 0700 if it is missing. The folder is FXFER_HOME if that is set, and otherwise the folder
 // fxfer in the user's configuration folder.
@@ -37,7 +40,7 @@ func Home() (string, error) {
 	if dir == "" {
 		config, err := os.UserConfigDir()
 		if err != nil {
-			return "", &hintError{fmt.Errorf("find the configuration folder: %w", err), "set FXFER_HOME to a folder of your own"}
+			return "", &hintError{fmt.Errorf("find the configuration folder: %w", err), ownFolder}
 		}
 		dir = filepath.Join(config, "fxfer")
 	}
@@ -46,7 +49,7 @@ func Home() (string, error) {
 		return "", fmt.Errorf("find the folder for fxfer's state: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the folder for fxfer's state: %w", err)
+		return "", &hintError{fmt.Errorf("make the folder for fxfer's state: %w", err), ownFolder}
 	}
 	return dir, nil
 }

@@ -141,6 +141,8 @@ func loadSettings(c *cobra.Command) (sections, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && !named:
 		return nil, nil
+	case err != nil && !named:
+		return nil, exit.Usage("does the folder belong to another user? FXFER_HOME names it", "read the configuration: %w", err)
 	case err != nil:
 		return nil, exit.Usage("", "read the configuration: %w", err)
 	}
