@@ -21,13 +21,35 @@ import (
 // whoever holds the folder.
 func fdOf(file *os.File) int { return int(file.Fd()) }
 
+// endedName is a name as the system takes it, with a zero behind it. On the stack it takes no memory,
+// unlike the names in calls of x/sys.
+type endedName [maxElement + 1]byte
+
+// set reports whether name fits.
+func (n *endedName) set(name string) bool {
+	if len(name) > maxElement || strings.IndexByte(name, 0) >= 0 {
+		return false
+	}
+	n[copy(n[:], name)] = 0
+	return true
+}
+
 // openAt opens the entry name in the folder dir, close-on-exec. It returns a bare descriptor: an
 // os.File costs several more system calls.
 func openAt(dir int, name string, flags int, perm uint32) (int, error) {
+	var ended endedName
+	if !ended.set(name) {
+		return -1, unix.ENAMETOOLONG
+	}
 	for {
-		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC, perm)
-		if err != unix.EINTR {
-			return fd, err
+		fd, _, errno := unix.Syscall6(unix.SYS_OPENAT, uintptr(dir), uintptr(unsafe.Pointer(&ended[0])),
+			uintptr(flags|unix.O_CLOEXEC|unix.O_LARGEFILE), uintptr(perm), 0, 0)
+		switch errno {
+		case 0:
+			return int(fd), nil
+		case unix.EINTR:
+		default:
+			return -1, errno
 		}
 	}
 }
@@ -170,9 +192,9 @@ func (f *folder) describe(dir *os.File, name, path string) (Meta, error) {
 // more for a symlink.
 func describeAt(dir int, name, path string) (Meta, error) {
 	var st unix.Stat_t
-	err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
-	for errors.Is(err, unix.EINTR) {
-		err = unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW)
+	err := statAt(dir, name, &st)
+	for err == unix.EINTR {
+		err = statAt(dir, name, &st)
 	}
 	if err != nil {
 		return Meta{}, err
@@ -306,7 +328,7 @@ var noXattrAt atomic.Bool
 // listXattrs is llistxattr(2) for the entry name in dir.
 func listXattrs(dir int, name string, b []byte) (int, error) {
 	if !noXattrAt.Load() && len(name) <= maxElement {
-		var ended [maxElement + 1]byte // by a zero
+		var ended endedName
 		copy(ended[:], name)
 		n, _, errno := unix.Syscall6(unix.SYS_LISTXATTRAT, uintptr(dir), uintptr(unsafe.Pointer(&ended[0])),
 			unix.AT_SYMLINK_NOFOLLOW, uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)), 0)

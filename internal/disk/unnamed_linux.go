@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -168,11 +167,10 @@ func linkAs(how int32, fd, dir int, name string) error {
 	if how == linkByPath {
 		return unix.Linkat(ownFiles(), strconv.Itoa(fd), dir, name, unix.AT_SYMLINK_FOLLOW)
 	}
-	if len(name) > maxElement || strings.IndexByte(name, 0) >= 0 {
-		return unix.EINVAL
+	var ended endedName
+	if !ended.set(name) {
+		return unix.ENAMETOOLONG
 	}
-	var ended [maxElement + 1]byte // by a zero; unix.Linkat would take memory
-	copy(ended[:], name)
 	_, _, errno := unix.Syscall6(unix.SYS_LINKAT, uintptr(fd), uintptr(unsafe.Pointer(&noName[0])),
 		uintptr(dir), uintptr(unsafe.Pointer(&ended[0])), unix.AT_EMPTY_PATH, 0)
 	if errno != 0 {
