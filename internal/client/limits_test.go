@@ -59,7 +59,7 @@ func TestLimits(t *testing.T) {
 func TestStrict(t *testing.T) {
 	for strict, want := range map[bool]session.Kind{false: session.KindOther, true: session.KindPartial} {
 		tr := session.NewTracker(session.TrackerOptions{})
-		tr.Event(transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: "owner", Path: "a", Text: "no", Count: 3}})
+		tr.Event(&transfer.Event{Kind: transfer.Warned, Warning: &wire.Warning{What: "owner", Path: "a", Text: "no", Count: 3}})
 		j := &job{Client: &Client{}, call: &Transfer{Target: Target{Strict: strict}}, intent: &push{}, tracker: tr, throttle: NewThrottle(0), priority: &priority{}}
 		r, err := j.outcome(t.Context(), nil)
 		require.Len(t, r.NotStored, 1)

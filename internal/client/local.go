@@ -140,7 +140,7 @@ func (p *pullSnapshot) engine(ctx context.Context, s *transferSession, control t
 	}
 	engine := session.NewReceiver(control, r, w.Tree(), transfer.ReceiverOptions{
 		Path: ".", Target: s.hello.Target, Names: namesOf(&s.hello), Leave: true, Clock: s.clock, Message: s.message,
-		Event: func(e transfer.Event) {
+		Event: func(e *transfer.Event) {
 			w.Event(e)
 			s.tracker.Event(e)
 		},

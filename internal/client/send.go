@@ -153,7 +153,7 @@ func (p *push) engine(_ context.Context, s *transferSession, control transport.C
 	event := s.tracker.Event
 	if p.of != nil {
 		theirs := session.PartsOf(p.of).Event
-		event = func(e transfer.Event) {
+		event = func(e *transfer.Event) {
 			theirs(e)
 			s.tracker.Event(e)
 		}

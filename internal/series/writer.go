@@ -147,7 +147,7 @@ func (w *Writer) isDamaged(id disk.Identity) bool {
 }
 
 // Event notes in the ledger what the snapshot holds.
-func (w *Writer) Event(e transfer.Event) {
+func (w *Writer) Event(e *transfer.Event) {
 	x := e.Entry
 	isTop := x != nil && x.Path == "."
 	switch e.Kind {

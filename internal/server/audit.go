@@ -77,7 +77,7 @@ var outcomeWords = map[transfer.EventKind]string{
 }
 
 // event records the outcome of an entry.
-func (a *audit) event(e transfer.Event) {
+func (a *audit) event(e *transfer.Event) {
 	if a == nil {
 		return
 	}

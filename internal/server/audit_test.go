@@ -29,9 +29,9 @@ func TestAuditIsNotForged(t *testing.T) {
 		s.live.Store(&liveSettings{clients: map[identity.Principal]*Admission{"k": {Name: forged}}})
 		g := &reservation{server: s, id: "1", peer: peerIdentity{id: "k"}, from: netip.MustParseAddr("::1")}
 		a := g.newAudit("receive", forged)
-		a.event(transfer.Event{Kind: transfer.Committed, Entry: &wire.Entry{Kind: wire.File, Path: forged, Size: 1}, At: forged, Digest: [32]byte{1}})
-		a.event(transfer.Event{Kind: transfer.Failed, Entry: &wire.Entry{Kind: wire.File, Path: forged}, Err: errors.New(forged)})
-		a.event(transfer.Event{Kind: transfer.Found, Entry: &wire.Entry{}})
+		a.event(&transfer.Event{Kind: transfer.Committed, Entry: &wire.Entry{Kind: wire.File, Path: forged, Size: 1}, At: forged, Digest: [32]byte{1}})
+		a.event(&transfer.Event{Kind: transfer.Failed, Entry: &wire.Entry{Kind: wire.File, Path: forged}, Err: errors.New(forged)})
+		a.event(&transfer.Event{Kind: transfer.Found, Entry: &wire.Entry{}})
 		a.session(t.Context(), []string{forged}, 1, fmt.Errorf("%s", forged))
 		lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 		require.Len(t, lines, 3, "%s", out.String())

@@ -270,7 +270,7 @@ func (s *Server) openCopy(ctx context.Context, c session.Copy, sends bool) (*ses
 			_, out := r.flows(own)
 			return out
 		},
-		Event: func(e transfer.Event) {
+		Event: func(e *transfer.Event) {
 			q.audit.event(e)
 			if e.Kind == transfer.Written {
 				s.counters.update(c.Share, false, func(t *ShareTraffic) { t.Bytes += max(0, e.Bytes) })

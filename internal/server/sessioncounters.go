@@ -61,7 +61,7 @@ func newSessionCounters(x *transferSession) *sessionCounters {
 }
 
 // event takes an event of the engine.
-func (c *sessionCounters) event(e transfer.Event) {
+func (c *sessionCounters) event(e *transfer.Event) {
 	if e.Kind == transfer.Found && e.Entry.Kind == wire.File && c.first.Load() == nil {
 		path := wire.Printable(e.Entry.Path)
 		c.first.Store(&path)

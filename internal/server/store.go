@@ -64,7 +64,7 @@ func (x *storing) newEngine(ctx context.Context, r *wire.Reader) (session.Engine
 	opt := x.options(".")
 	opt.Quota = x.share.quota
 	opt.Snapshot = writer.Snapshot(x.publish)
-	opt.Event = func(e transfer.Event) {
+	opt.Event = func(e *transfer.Event) {
 		writer.Event(e)
 		x.event(e)
 	}

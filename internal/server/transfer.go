@@ -169,7 +169,7 @@ func (x *transferSession) report(ctx context.Context, took time.Duration, err er
 }
 
 // event takes the engine's events. In a dry run, what would be removed is not for logs and counters.
-func (x *transferSession) event(e transfer.Event) {
+func (x *transferSession) event(e *transfer.Event) {
 	if e.Kind == transfer.Removed && x.hello.Target.DryRun {
 		return
 	}
@@ -237,7 +237,7 @@ type entrySums struct {
 	committed, same, removed, failed int
 }
 
-func (n *entrySums) add(e transfer.Event) {
+func (n *entrySums) add(e *transfer.Event) {
 	switch e.Kind {
 	case transfer.Written:
 		n.written += max(0, e.Bytes)

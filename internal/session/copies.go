@@ -124,7 +124,7 @@ type SourceParts struct {
 	Named []string        // what the user named, for messages
 	Roots []transfer.Root // of the manifest
 	Out   func() *pace.Queue
-	Event func(transfer.Event) // takes the engine's events
+	Event func(*transfer.Event) // takes the engine's events
 	Close func(error)
 }
 

@@ -122,16 +122,16 @@ func (t *Tracker) Moved() int64 {
 
 // Event takes an event of the engine. Events come one at a time. Results are reported without the
 // lock.
-func (t *Tracker) Event(e transfer.Event) {
+func (t *Tracker) Event(e *transfer.Event) {
 	if e.Kind == transfer.Listed || e.Kind == transfer.Warned || e.Kind == transfer.NotPruned {
-		t.note(&e)
+		t.note(e)
 		return
 	}
 	if e.Kind == transfer.Found || e.Kind == transfer.Started || e.Kind == transfer.Written {
-		t.progress(&e)
+		t.progress(e)
 		return
 	}
-	r, over := t.end(&e)
+	r, over := t.end(e)
 	if !over {
 		return
 	}

@@ -18,7 +18,7 @@ func feed(t *Tracker, events ...transfer.Event) {
 		if e.Entry == nil && e.Kind != transfer.Listed && e.Kind != transfer.Warned {
 			e.Entry = &wire.Entry{Kind: wire.File, Path: string(rune('a' + e.Index)), Size: 10}
 		}
-		t.Event(e)
+		t.Event(&e)
 	}
 }
 

@@ -25,7 +25,8 @@ const (
 	NotPruned                      // nothing is removed, because entries failed; there is no entry
 )
 
-// Event reports progress. The events of one session come one at a time.
+// Event reports progress. The events of one session come one at a time. Who gets one must not change it,
+// nor keep it after the call.
 type Event struct {
 	Kind   EventKind
 	Index  uint64

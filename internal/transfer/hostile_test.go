@@ -176,9 +176,9 @@ func faceSender(t *testing.T, tree *access.Scope, opt ReceiverOptions, script fu
 	t.Helper()
 	p, ctrl, data := newRawPeer()
 	var events []Event
-	opt.Event = func(e Event) {
+	opt.Event = func(e *Event) {
 		if e.Kind != Warned && len(events) < 1<<16 {
-			events = append(events, e)
+			events = append(events, *e)
 		}
 	}
 	if opt.Path == "" {
@@ -194,9 +194,9 @@ func faceReceiver(t *testing.T, source Source, opt SenderOptions, script func(*r
 	t.Helper()
 	p, ctrl, data := newRawPeer()
 	var events []Event
-	opt.Event = func(e Event) {
+	opt.Event = func(e *Event) {
 		if e.Kind != Warned && len(events) < 1<<16 {
-			events = append(events, e)
+			events = append(events, *e)
 		}
 	}
 	s := NewSender(ctrl, wire.NewReader(ctrl, wire.MaxMessage), source, opt)

@@ -24,7 +24,7 @@ type ReceiverOptions struct {
 	Target  wire.Target
 	Names   []string           // the first elements of paths that were asked for; nil for any
 	Leave   bool               // return without waiting for the sender to see that all is done
-	Event   func(Event)        // takes progress; nil for none
+	Event   func(*Event)       // takes progress; nil for none
 	Message func(wire.Message) // takes messages that are not the engine's
 	// Finishing is called when all is done, just before the sender hears of it; nil for none. It
 	// may Send.
@@ -181,7 +181,7 @@ func (v *Receiver) Send(m wire.Message) { v.send(m) }
 func (v *Receiver) send(m wire.Message) { v.side.pump.send(m) }
 
 // count counts the failures among the events, and passes all on.
-func (v *Receiver) count(ev Event) {
+func (v *Receiver) count(ev *Event) {
 	if ev.Kind == Failed {
 		v.failed.Add(1)
 		if isGrave(ev.Err) {

@@ -18,7 +18,7 @@ import (
 
 // SenderOptions tune a Sender. The zero value is right for all.
 type SenderOptions struct {
-	Event      func(Event)        // takes progress; nil for none
+	Event      func(*Event)       // takes progress; nil for none
 	Speculate  bool               // send the first blocks before the receiver's answer
 	Streams    int                // how many data streams will come at once; 0 if unknown
 	Message    func(wire.Message) // takes messages that are not the engine's

@@ -21,15 +21,16 @@ type side struct {
 	ending  sync.Once
 	running sync.WaitGroup // goroutines and Closes that Run waits for, but those of the pump
 
-	events  sync.Mutex // held while onEvent runs, so that events come one at a time
-	onEvent func(Event)
+	events  sync.Mutex // guards now; held while onEvent runs, so that events come one at a time
+	now     Event      // that onEvent gets: kept here, so that an event takes no memory of its own
+	onEvent func(*Event)
 }
 
 // errFinished is the cause of a session's good end.
 var errFinished = errors.New("finished")
 
 func newSide(
-	stream io.ReadWriteCloser, r *wire.Reader, clock *Clock, onEvent func(Event),
+	stream io.ReadWriteCloser, r *wire.Reader, clock *Clock, onEvent func(*Event),
 	message func(wire.Message),
 ) *side {
 	s := &side{pump: newPump(stream, r), clock: clock, onEvent: onEvent, message: message}
@@ -63,7 +64,8 @@ func (s *side) event(ev Event) {
 	if s.onEvent != nil {
 		s.events.Lock()
 		defer s.events.Unlock()
-		s.onEvent(ev)
+		s.now = ev
+		s.onEvent(&s.now)
 	}
 }
 

@@ -53,7 +53,7 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 		Speculate: !x.patient, Event: x.event, Memory: x.memory,
 	})
 	x.receiver = NewReceiver(b, wire.NewReader(b, wire.MaxMessage), x.target, ReceiverOptions{
-		Path: x.path, Target: x.opt, Event: func(e Event) { x.got = append(x.got, e) }, Memory: x.memory, Early: x.early, Range: x.part,
+		Path: x.path, Target: x.opt, Event: func(e *Event) { x.got = append(x.got, *e) }, Memory: x.memory, Early: x.early, Range: x.part,
 	})
 	for i := range x.streams {
 		c, d := net.Pipe()
@@ -70,8 +70,8 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 	x.sendStats, x.writeStats = x.sender.Stats(), x.receiver.Stats()
 }
 
-func (x *session) event(e Event) {
-	x.sent = append(x.sent, e)
+func (x *session) event(e *Event) {
+	x.sent = append(x.sent, *e)
 	if x.ended != nil && (e.Kind == Skipped || e.Kind == Failed) {
 		x.ended()
 	}
