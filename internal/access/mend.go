@@ -87,7 +87,7 @@ func (m *mending) isAsBefore(ctx context.Context, older *disk.Tree, p string, di
 		return false
 	}
 	now, err := m.tree.StatXattrs(p)
-	if err != nil || disk.Differs(have, now, m.opt) {
+	if err != nil || disk.Differs(&have, &now, &m.opt) {
 		return false
 	}
 	got, _, err := m.tree.Digest(ctx, p)

@@ -623,12 +623,12 @@ func (s *Scope) Privileged() bool { return s.privileged }
 
 // Plain takes from m what gives privilege, unless the scope sets that. It returns what it took. In a
 // private scope, it also takes the permissions of group and others.
-func (s *Scope) Plain(m disk.Meta) (plain disk.Meta, taken []string) {
+func (s *Scope) Plain(m *disk.Meta) (taken []string) {
 	if s.private {
 		m.Mode &= 0o700
 	}
 	if s.privileged {
-		return m, nil
+		return nil
 	}
 	return m.Plain()
 }

@@ -70,13 +70,13 @@ func (f *folder) looksLike(base string, m Meta, opt *TargetOptions) bool {
 	if opt.Xattrs {
 		have.Xattrs, have.XattrErr = readXattrs(dir, base)
 	}
-	return have.XattrErr == nil && !Differs(have, m, *opt)
+	return have.XattrErr == nil && !Differs(&have, &m, opt)
 }
 
 // Differs reports whether Apply with want would change the entry that have describes, or could not
 // make it equal. It compares kinds, targets of symlinks and device numbers, too, but not size and
 // content. Xattrs count only if opt asks for them.
-func Differs(have, want Meta, opt TargetOptions) bool {
+func Differs(have, want *Meta, opt *TargetOptions) bool {
 	switch {
 	case have.Kind != want.Kind, have.Link != want.Link:
 		return true

@@ -37,11 +37,11 @@ func TestDiffers(t *testing.T) {
 	} {
 		want := have
 		c.alter(&want)
-		require.Equal(t, c.plain, Differs(have, want, TargetOptions{}), name)
-		require.Equal(t, c.all, Differs(have, want, all), name)
+		require.Equal(t, c.plain, Differs(&have, &want, &TargetOptions{}), name)
+		require.Equal(t, c.all, Differs(&have, &want, &all), name)
 	}
 	link := Meta{Kind: Symlink, Link: "x", Mode: 0o777}
-	require.False(t, Differs(link, Meta{Kind: Symlink, Link: "x"}, all), "the mode of a symlink")
+	require.False(t, Differs(&link, &Meta{Kind: Symlink, Link: "x"}, &all), "the mode of a symlink")
 	device := Meta{Kind: CharDevice, Rdev: 1}
-	require.True(t, Differs(device, Meta{Kind: CharDevice, Rdev: 2}, TargetOptions{}))
+	require.True(t, Differs(&device, &Meta{Kind: CharDevice, Rdev: 2}, &TargetOptions{}))
 }

@@ -79,7 +79,7 @@ func (t *Tree) PartialRange(m Meta, blockSize int, start, count int64, opt Targe
 	}
 	err = t.withParent(m.Path, func(f *folder, base string) error {
 		p.dir, p.folder, p.base = f, f.root, base
-		s := sharing.enter(writingTarget{refOf(f.info), base})
+		s := sharing.enter(writing.target(refOf(f.info), base))
 		r = &PartialRange{tree: t, path: m.Path, opt: opt, shared: s, run: blockset.Run{Start: start, Count: count}}
 		err := s.add(r, p, m.ID)
 		if err != nil {

@@ -144,7 +144,8 @@ func checkName(name, path string) error {
 }
 
 func isReserved(name string) bool {
-	return len(name) >= len(reservedPrefix) && strings.EqualFold(name[:len(reservedPrefix)], reservedPrefix)
+	return len(name) >= len(reservedPrefix) && name[0] == reservedPrefix[0] && // as hardly any is
+		strings.EqualFold(name[:len(reservedPrefix)], reservedPrefix)
 }
 
 // isOwn reports whether a reserved name is one that fxfer gives.

@@ -21,7 +21,7 @@ const privilegeBits = fs.ModeSetuid | fs.ModeSetgid
 
 // Plain takes from m what could give privilege at a target: setuid and setgid, and attributes in
 // security.* and trusted.*. It returns what it took. A device gives privilege by its kind, which stays.
-func (m Meta) Plain() (plain Meta, taken []string) {
+func (m *Meta) Plain() (taken []string) {
 	if m.Mode&privilegeBits != 0 {
 		m.Mode &^= privilegeBits
 		taken = append(taken, "setuid or setgid")
@@ -37,7 +37,7 @@ func (m Meta) Plain() (plain Meta, taken []string) {
 		}
 		m.Xattrs = rest
 	}
-	return m, taken
+	return taken
 }
 
 func givesPrivilege(x Xattr) bool { return isPrivileged(x.Name) }
@@ -49,10 +49,11 @@ func isPrivileged(name string) bool {
 
 // plain takes from m what the options do not set. Bits that the entry has stay.
 func (o *TargetOptions) plain(have *Meta, m Meta) Meta {
-	if o.Privileged {
+	if o.Privileged || m.Mode&privilegeBits == 0 && len(m.Xattrs) == 0 {
 		return m
 	}
-	plain, _ := m.Plain()
+	plain := m
+	plain.Plain()
 	if have != nil {
 		plain.Mode |= m.Mode & have.Mode & privilegeBits
 	}

@@ -43,7 +43,7 @@ func same(t *testing.T, tree *Tree, m Meta, opt TargetOptions) {
 	got, err := tree.StatXattrs(m.Path)
 	require.NoError(t, err)
 	require.NoError(t, got.XattrErr)
-	require.False(t, Differs(got, m, opt), "%+v\n%+v", got, m)
+	require.False(t, Differs(&got, &m, &opt), "%+v\n%+v", got, m)
 }
 
 func TestMetadataOfFiles(t *testing.T) {

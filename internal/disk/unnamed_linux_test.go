@@ -78,7 +78,7 @@ func TestPutUnnamed(t *testing.T) {
 	require.NoError(t, os.Mkdir(in, 0o755))
 	require.NoError(t, commit(s), "another folder is in its place")
 	checkContent(t, filepath.Join(in, "file"), 10)
-	require.NotContains(t, writing.targets, writing.hash(s.target))
+	require.NotContains(t, writing.targets, s.target.hash)
 }
 
 // A file that was large a moment ago left a partial file.

@@ -18,6 +18,7 @@ var writing = writingTargets{
 type writingTarget struct {
 	folder fileRef
 	base   string
+	hash   uint64 // of both
 }
 
 type writingTargets struct {
@@ -32,29 +33,30 @@ type writingTargets struct {
 	counts map[writingTarget]int64
 }
 
-func (w *writingTargets) hash(x writingTarget) uint64 {
-	return maphash.String(w.seed, x.base) + x.folder.ino*0x9e3779b97f4a7c15 + x.folder.dev*0xd1342543de82ef95
+func (w *writingTargets) target(folder fileRef, base string) writingTarget {
+	hash := maphash.String(w.seed, base) + folder.ino*0x9e3779b97f4a7c15 + folder.dev*0xd1342543de82ef95
+	return writingTarget{folder, base, hash}
 }
 
 // begin adds base in f. It returns ErrBusy if somebody writes it already.
 func (w *writingTargets) begin(f *folder, base string) (writingTarget, error) {
-	x := writingTarget{refOf(f.info), base}
-	hash := w.hash(x)
+	x := w.target(refOf(f.info), base)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := len(w.targets)
-	if w.targets[hash] = struct{}{}; len(w.targets) == before {
+	if w.targets[x.hash] = struct{}{}; len(w.targets) == before {
 		return x, ErrBusy
 	}
 	return x, nil
 }
 
 func (w *writingTargets) end(x writingTarget) {
-	hash := w.hash(x)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.targets, hash)
-	delete(w.counts, x)
+	delete(w.targets, x.hash)
+	if len(w.counts) > 0 {
+		delete(w.counts, x)
+	}
 }
 
 // count sets how many bytes of a target Usage counts.

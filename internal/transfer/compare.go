@@ -33,7 +33,7 @@ func (c *comparer) isSameFile(x *wire.Entry, want, have *disk.Meta) bool {
 	return x.Kind == wire.File && have.Kind == disk.File && x.Size == have.Size &&
 		have.ModTime.Equal(want.ModTime) && !x.Named && have.Nlink < 2 &&
 		!opt.Checksum && !opt.IgnoreExisting &&
-		!c.target.isDamaged(have.ID) && !disk.Differs(*have, *want, c.target.options(x))
+		!c.target.isDamaged(have.ID) && !c.target.differs(have, want, x)
 }
 
 // decide sets the verdict on an entry. Without verdict, that comes later. have is what the target
@@ -87,7 +87,7 @@ func (c *comparer) isSame(e *receiving, have *disk.Meta, missing bool) bool {
 	if missing || have.Kind != e.meta.Kind || x.Kind == wire.Dir || x.Kind == wire.Symlink && have.Link != x.Link {
 		return false
 	}
-	return c.links.hasNames(e, have) && !disk.Differs(*have, e.meta, c.target.options(x))
+	return c.links.hasNames(e, have) && !c.target.differs(have, &e.meta, x)
 }
 
 // create makes what needs no data. have is what the target has there.
@@ -142,7 +142,7 @@ func (c *comparer) wouldChange(e *receiving, have *disk.Meta, missing bool, a *w
 		if !missing && have.Kind == disk.Dir && c.target.opt.Delete {
 			_ = c.target.remover.makeWay(e.meta.Path) // reports what it would remove
 		}
-	case disk.Differs(*have, e.meta, c.target.options(&e.entry)):
+	case c.target.differs(have, &e.meta, &e.entry):
 		a.Verdict = wire.Meta
 	case e.meta.Kind == disk.Dir:
 		a.Verdict = wire.Same
@@ -188,7 +188,7 @@ func (c *comparer) keepContent(e *receiving, have *disk.Meta, a *wire.Answer) er
 	t, opt := c.target, c.target.options(&e.entry)
 	a.Verdict = wire.Same
 	switch {
-	case !disk.Differs(*have, e.meta, opt):
+	case !disk.Differs(have, &e.meta, &opt):
 		return nil
 	case t.opt.DryRun:
 		a.Verdict = wire.Meta

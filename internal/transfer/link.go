@@ -83,7 +83,7 @@ func (l *linker) linkAlias(e *receiving) (bool, error) {
 		return false, nil
 	}
 	first, err := t.tree.StatXattrs(from)
-	if err != nil || disk.Differs(first, e.meta, t.options(&e.entry)) {
+	if err != nil || t.differs(&first, &e.meta, &e.entry) {
 		return false, nil
 	}
 	err = t.make(e.meta.Path, func() error { return t.tree.Link(from, e.meta.Path) })

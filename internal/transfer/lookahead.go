@@ -19,9 +19,8 @@ type destination struct {
 
 // look fills a destination.
 func (t *target) look(x *wire.Entry, s *destination) {
-	s.have, s.err = disk.Meta{}, nil
-	if s.meta, s.misplaced = t.place(x); s.misplaced != nil {
-		s.err = s.misplaced
+	if s.misplaced = t.place(x, &s.meta); s.misplaced != nil {
+		s.have, s.err = disk.Meta{}, s.misplaced
 		return
 	}
 	s.have, s.err = t.tree.StatTarget(s.meta.Path)
@@ -30,7 +29,7 @@ func (t *target) look(x *wire.Entry, s *destination) {
 const (
 	// lookaheadMost is how many entries a lookahead looks at ahead. They are files in a row, so what becomes
 	// of one does not change what the target has of the next.
-	lookaheadMost = 64
+	lookaheadMost = 256
 	// lookaheadLeast is for how few nobody is woken.
 	lookaheadLeast = 8
 )

@@ -76,7 +76,7 @@ func (c *comparer) reuse(e *receiving, have *disk.Meta, a *wire.Answer) error {
 		return err
 	}
 	p := e.meta.Path
-	same := !disk.Differs(*have, e.meta, t.options(&e.entry))
+	same := !t.differs(have, &e.meta, &e.entry)
 	if same && !(s.Linked != nil && s.Linked(have.ID) && c.links.extra(have)) {
 		err := t.make(p, func() error { return t.tree.LinkFrom(s.Previous, p, p) })
 		if err == nil {

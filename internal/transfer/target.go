@@ -121,13 +121,14 @@ func (t *target) pathOf(x *wire.Entry) (string, error) {
 	return p, disk.CheckPath(p)
 }
 
-// place returns where an entry belongs, and what it will look like there.
-func (t *target) place(x *wire.Entry) (m disk.Meta, err error) {
+// place fills m with where an entry belongs, and what it will look like there.
+func (t *target) place(x *wire.Entry, m *disk.Meta) error {
 	p, err := t.pathOf(x)
 	if err != nil {
-		return m, err
+		*m = disk.Meta{}
+		return err
 	}
-	m = disk.Meta{
+	*m = disk.Meta{
 		Path: p, Kind: disk.Kind(x.Kind), Size: x.Size, ModTime: x.Time(), Mode: fileMode(x.Mode), Link: x.Link,
 		Rdev: x.Rdev, Holes: x.Holes, UID: x.UID, GID: x.GID,
 		ID: disk.Identity{Size: x.Size, ModTime: x.ModTime, Ino: x.Ino, Dev: x.Dev},
@@ -138,14 +139,13 @@ func (t *target) place(x *wire.Entry) (m disk.Meta, err error) {
 	if !x.Owned { // nobody knows as whom the program would run
 		m.Mode &^= fs.ModeSetuid | fs.ModeSetgid
 	}
-	m, taken := t.tree.Plain(m)
-	for _, what := range taken {
+	for _, what := range t.tree.Plain(m) {
 		t.warnings.add(disk.Warning{
 			Path: p, What: disk.WarnPrivilege, Err: fmt.Errorf("%s is left out", what),
 		})
 	}
 	if t.opt.NumericIDs {
-		return m, nil
+		return nil
 	}
 	if id, ok := disk.LookupUser(x.User); ok {
 		m.UID = id
@@ -153,7 +153,7 @@ func (t *target) place(x *wire.Entry) (m disk.Meta, err error) {
 	if id, ok := disk.LookupGroup(x.Group); ok {
 		m.GID = id
 	}
-	return m, nil
+	return nil
 }
 
 // options are those for an entry's metadata: the source may not have all of it.
@@ -162,6 +162,12 @@ func (t *target) options(x *wire.Entry) disk.TargetOptions {
 	o.Owner = o.Owner && x.Owned
 	o.Xattrs = o.Xattrs && x.Listed
 	return o
+}
+
+// differs reports whether what the target has of an entry lacks some of the metadata that it will have.
+func (t *target) differs(have, want *disk.Meta, x *wire.Entry) bool {
+	opt := t.options(x)
+	return disk.Differs(have, want, &opt)
 }
 
 // make calls f, which makes something at a path. Folders above it that were not announced are made,
