@@ -416,9 +416,9 @@ const (
 // named reports whether -grid selects the grid: by its name, or by that of its page.
 func (g *sharing) named(name string) bool { return name != "" && (name == g.name || name == g.page) }
 
-// shareAll measures the rows of a grid that match a pattern. It prints the report, or writes it
-// into docs.
-func (b *bench) shareAll(ctx context.Context, g *sharing, pattern *regexp.Regexp, docs string, printed bool) error {
+// shareAll measures the rows of a grid that match a pattern. It writes the report into docs, or prints
+// it if docs is "".
+func (b *bench) shareAll(ctx context.Context, g *sharing, pattern *regexp.Regexp, docs string) error {
 	rows := slices.DeleteFunc(slices.Clone(g.rows), func(r sharedRow) bool { return !pattern.MatchString(r.fullName()) })
 	if len(rows) == 0 {
 		return nil
@@ -432,16 +432,18 @@ func (b *bench) shareAll(ctx context.Context, g *sharing, pattern *regexp.Regexp
 		reps = cmp.Or(b.reps, 1)
 	}
 	results := b.share(ctx, rows, reps)
-	section := strings.ReplaceAll(sharedSection(g, &m, results, reps), b.Path+"/", "")
-	if printed || ctx.Err() != nil {
-		fmt.Println(section)
+	section := func(old string) string {
+		return strings.ReplaceAll(sharedSection(g, &m, results, reps, old), b.Path+"/", "")
+	}
+	if docs == "" || ctx.Err() != nil {
+		fmt.Println(section(""))
 		return ctx.Err()
 	}
 	return writeShared(docs, g, section, results)
 }
 
-// writeShared puts the section of a grid into its page.
-func writeShared(docs string, g *sharing, section string, results []sharedResult) error {
+// writeShared puts the section of a grid into its page. section makes it of the older one.
+func writeShared(docs string, g *sharing, section func(old string) string, results []sharedResult) error {
 	var names []string
 	for _, other := range sharings(time.Second, false) {
 		if other.page == g.page {
@@ -459,5 +461,6 @@ func writeShared(docs string, g *sharing, section string, results []sharedResult
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return os.WriteFile(path, []byte(replaceSection(string(old), intro, g.name, section, names)), 0o644)
+	older, _, _ := cutSection(string(old), g.name)
+	return os.WriteFile(path, []byte(replaceSection(string(old), intro, g.name, section(older), names)), 0o644)
 }

@@ -40,11 +40,9 @@ func replaceSection(doc, intro, name, section string, all []string) string {
 	sections := map[string]string{}
 	own := ""
 	for _, g := range all {
-		if _, rest, found := strings.Cut(doc, beginMark(g)); found {
-			if text, below, closed := strings.Cut(rest, endMark(g)); closed {
-				sections[g] = strings.Trim(text, "\n")
-				own = below // in the end, of the last section
-			}
+		if text, below, found := cutSection(doc, g); found {
+			sections[g] = text
+			own = below // in the end, of the last section
 		}
 	}
 	sections[name] = strings.Trim(section, "\n")
@@ -59,6 +57,16 @@ func replaceSection(doc, intro, name, section string, all []string) string {
 		b.WriteString("\n" + own + "\n")
 	}
 	return b.String()
+}
+
+// cutSection returns the section of a grid in a document, and what is below it.
+func cutSection(doc, name string) (section, below string, found bool) {
+	_, rest, found := strings.Cut(doc, beginMark(name))
+	if !found {
+		return "", "", false
+	}
+	section, below, found = strings.Cut(rest, endMark(name))
+	return strings.Trim(section, "\n"), below, found
 }
 
 // chartName is the file name of the chart of a grid, beside the document.

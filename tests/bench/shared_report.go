@@ -73,85 +73,99 @@ func medianOf(runs []figures, value func(*figures) float64) float64 {
 	return median(all)
 }
 
+// cell returns the figure of a row, with a mark and the goal if the row misses that.
 func (c *column) cell(r *sharedResult) string {
 	v := c.of(r)
+	sc := &r.row.scenes[c.scene]
+	var text string
 	switch {
 	case math.IsNaN(v):
 		return "–"
 	case math.IsInf(v, 1):
-		return "never"
+		text = "never"
 	case c.show == nil:
-		return showRate(medianOf(r.takes[c.scene], func(f *figures) float64 { return f.flowAlone })) + " → " + showRate(v)
+		text = showRate(medianOf(r.takes[c.scene], func(f *figures) float64 { return f.flowAlone })) + " → " + showRate(v)
+	default:
+		text = c.show(v, sc)
 	}
-	return c.show(v, &r.row.scenes[c.scene])
+	for _, want := range r.row.goals {
+		if want.column == c.title && !want.met(v) {
+			sign := "≥"
+			if want.most {
+				sign = "≤"
+			}
+			text += fmt.Sprintf(" ✗ (%s %s)", sign, c.show(want.bound, sc))
+		}
+	}
+	return text
 }
 
-// sharedSection returns the Markdown of a measured grid. reps is the number of runs.
-func sharedSection(g *sharing, m *machine, results []sharedResult, reps int) string {
+// sharedSection returns the Markdown of a grid. Its rows are those measured now, in reps runs each, and
+// otherwise those of an older section, so that a page can be measured in parts.
+func sharedSection(g *sharing, m *machine, results []sharedResult, reps int, old string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n%s\n", g.title, g.about)
 	if g.page == neighboursPage {
 		fmt.Fprintf(&b, "\n![%s](%s)\n\nIn short, for an office:\n", officeAxis, officeChartName)
-		sharedTables(&b, officeColumns, results)
+		sharedTables(&b, g.rows, officeColumns, results, "", nil)
 		b.WriteString("\nAll figures:\n")
 	}
-	sharedTables(&b, g.columns, results)
-	if missed := missed(g, results); len(missed) > 0 {
-		fmt.Fprintf(&b, "\nMissed:\n\n%s", bullets(missed))
-	}
+	measured := fmt.Sprintf("%s, %d×", m.date.Format("2 January"), reps)
+	sharedTables(&b, g.rows, g.columns, results, measured, olderRows(old))
 	if failed := sharedFailures(results); len(failed) > 0 {
 		fmt.Fprintf(&b, "\nNot measured:\n\n%s", bullets(failed))
 	}
-	fmt.Fprintf(&b, "\nMedians of %d. %s\n", reps, m)
+	fmt.Fprintf(&b, "\nThe figures are medians of the runs. The newest rows: %s\n", m)
 	return b.String()
 }
 
-// sharedTables writes a table for each group of rows.
-func sharedTables(b *strings.Builder, columns []column, results []sharedResult) {
-	for len(results) > 0 {
-		group := results[0].row.group
+// olderRows returns the cells of the rows in Markdown, by their names.
+func olderRows(section string) map[string][]string {
+	rows := map[string][]string{}
+	for line := range strings.Lines(section) {
+		if cells, isRow := strings.CutPrefix(strings.TrimSpace(line), "| "); isRow {
+			row := strings.Split(strings.TrimSuffix(cells, " |"), " | ")
+			rows[row[0]] = row
+		}
+	}
+	return rows
+}
+
+// sharedTables writes a table for each group of rows. The last column says when they were measured,
+// unless that is empty.
+func sharedTables(b *strings.Builder, rows []sharedRow, columns []column, results []sharedResult, measured string, older map[string][]string) {
+	for len(rows) > 0 {
 		n := 0
-		head := []string{group}
+		head := []string{rows[0].group}
 		for _, c := range columns {
 			head = append(head, c.title)
 		}
-		rows := [][]string{head}
-		for ; n < len(results) && results[n].row.group == group; n++ {
-			row := []string{results[n].row.name}
-			for _, c := range columns {
-				row = append(row, c.cell(&results[n]))
-			}
-			rows = append(rows, row)
+		if measured != "" {
+			head = append(head, "measured")
 		}
-		b.WriteString("\n")
-		table(b, rows)
-		results = results[n:]
-	}
-}
-
-// missed lists the goals that rows did not reach.
-func missed(g *sharing, results []sharedResult) (lines []string) {
-	for i := range results {
-		r := &results[i]
-		for _, want := range r.row.goals {
-			c := g.column(want.column)
-			if len(r.takes[c.scene]) == 0 || want.met(c.of(r)) {
-				continue
+		lines := [][]string{head}
+		for ; n < len(rows) && rows[n].group == rows[0].group; n++ {
+			i := slices.IndexFunc(results, func(r sharedResult) bool { return r.row.fullName() == rows[n].fullName() })
+			switch {
+			case i >= 0:
+				line := []string{rows[n].name}
+				for _, c := range columns {
+					line = append(line, c.cell(&results[i]))
+				}
+				if measured != "" {
+					line = append(line, measured)
+				}
+				lines = append(lines, line)
+			case older[rows[n].name] != nil:
+				lines = append(lines, older[rows[n].name])
 			}
-			word := "at least"
-			if want.most {
-				word = "at most"
-			}
-			lines = append(lines, fmt.Sprintf("%s: %s: %s, not %s %s", r.row.fullName(), c.title, c.cell(r), word, c.show(want.bound, &r.row.scenes[c.scene])))
 		}
+		if len(lines) > 1 {
+			b.WriteString("\n")
+			table(b, lines)
+		}
+		rows = rows[n:]
 	}
-	return lines
-}
-
-// column returns the column with a title.
-func (g *sharing) column(title string) *column {
-	i := slices.IndexFunc(g.columns, func(c column) bool { return c.title == title })
-	return &g.columns[i]
 }
 
 // sharedFailures lists why rows were not measured, each reason once with its rows.
@@ -202,6 +216,10 @@ bytes on the wire.
 - **keeps**: the goodput of the others beside fxfer, as a share of what they get alone.
 - **delay by fxfer**: by how much the median ping is longer than with the others alone.
 - **Jain's index** of the sessions' goodput, after 10 s.
+- **✗** misses the goal in brackets.
+- **measured**: the day, and how many runs.
+
+` + "`-rows REGEXP`" + ` measures some rows again; the others stay as they are.
 `
 	officeChartName = "neighbours.svg"
 	officeAxis      = "What one who sends takes of an idle line, and what flows keep beside it, as a share of what they get alone"
