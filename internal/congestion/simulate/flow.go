@@ -53,6 +53,7 @@ type flow struct {
 	streams []*stream
 	source  float64 // packets that wait to be sent
 	begun   bool
+	begins  float64 // of each stream of a session until it decides on a rate, packets/s
 
 	control  Controller
 	decision congestion.Decision
@@ -96,8 +97,12 @@ func newFlow(f Flow, mss float64, control func(congestion.Priority) Controller) 
 	if f.Rate > 0 {
 		made.source = 0
 	}
+	made.begins = math.Inf(1)
+	if f.Begins > 0 {
+		made.begins = f.Begins / 8 / mss / float64(max(1, f.Count))
+	}
 	for range max(1, f.Count) {
-		s := &stream{flow: made, bound: made.first(mss), cap: math.Inf(1), left: math.Inf(1), paused: true}
+		s := &stream{flow: made, bound: made.begins, cap: math.Inf(1), left: math.Inf(1), paused: true}
 		s.control = newControl(kind, initialWindow)
 		if f.Window > 0 {
 			s.cap = float64(f.Window) / mss
@@ -105,14 +110,6 @@ func newFlow(f Flow, mss float64, control func(congestion.Priority) Controller) 
 		made.streams = append(made.streams, s)
 	}
 	return made
-}
-
-// first is the bound of a stream until the first decision, packets/s.
-func (f *flow) first(mss float64) float64 {
-	if f.Begins == 0 {
-		return math.Inf(1)
-	}
-	return f.Begins / 8 / mss / float64(max(1, f.Count))
 }
 
 func newControl(k Kind, cwnd float64) control {
@@ -145,7 +142,8 @@ func (f *flow) step(now, dt, mss float64, rtt time.Duration) bool {
 		for _, s := range f.streams {
 			s.paused = !on
 			if f.Kind == Session && f.Priority == congestion.Low {
-				s.bound = congestion.LowBegins(rtt, int(mss)) / mss / float64(len(f.streams))
+				f.begins = congestion.LowBegins(rtt, int(mss)) / mss / float64(len(f.streams))
+				s.bound = f.begins
 			}
 		}
 	}
@@ -215,7 +213,7 @@ func (f *flow) act(d congestion.Decision, mss float64) {
 		case d.Free == 0:
 			s.bound, s.left = d.Rate/mss/count, math.Inf(1)
 			if math.IsInf(d.Rate, 1) {
-				s.bound = f.first(mss)
+				s.bound = f.begins
 			}
 		case i < d.Free:
 			s.bound, s.left = d.Rate/mss/float64(d.Free), math.Inf(1)

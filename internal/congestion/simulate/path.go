@@ -2,8 +2,9 @@
 // queue, beside other flows, with loss, jitter, a policer or CoDel.
 //
 // The model moves trains of packets. The line is exact to a packet: it serves trains in order, and
-// drops what finds no room. Senders act once in a step, and spread what they send over it. All
-// delay but the queue's lies between the line and the acknowledgement.
+// drops what finds no room. Senders act once in a step, and spread what they send over it. Flows of
+// cubic and Reno that are no session's send trains at once, as kernels without pacing do. All delay
+// but the queue's lies between the line and the acknowledgement.
 package simulate
 
 import (

@@ -167,6 +167,7 @@ func (w *world) send(now, dt float64) {
 		s := w.streams[(first+i*by)%count]
 		n := s.packets(dt)
 		s.flow.sent += float64(n)
+		most := max(most, int(math.Ceil(s.gathers())))
 		trains := (n + most - 1) / most
 		for k := range trains {
 			part := (n + trains - k - 1) / trains

@@ -23,6 +23,14 @@ type stream struct {
 	seen      float64 // packets delivered at the last sample
 }
 
+const (
+	// trainTime is the time in s whose packets a kernel that does not pace sends at once: about a millisecond
+	// (sk_pacing_shift) at 1.2 times the window in a round trip.
+	trainTime = 1.2 / 1024
+	// mostTrain is what fits into 64 KiB, packets.
+	mostTrain = 44
+)
+
 // packets returns how many it sends in a step.
 func (s *stream) packets(dt float64) int {
 	rate := min(s.bound, s.control.pace())
@@ -38,6 +46,9 @@ func (s *stream) packets(dt float64) int {
 	if s.inflight > s.cap-1 && s.control.window() > s.cap {
 		s.flow.windowed += dt
 	}
+	if n < s.gathers() {
+		return 0
+	}
 	if !math.IsInf(rate, 1) {
 		s.credit = max(min(s.credit, late), min(s.credit+rate*dt, rate*dt+1))
 		n = min(n, s.credit)
@@ -48,6 +59,17 @@ func (s *stream) packets(dt float64) int {
 	s.inflight += float64(sent)
 	s.flow.source -= float64(sent)
 	return sent
+}
+
+// gathers is for how many packets of room in its window a stream of a kernel that does not pace waits, until it
+// sends them at once (Linux, tcp_tso_autosize and tcp_tso_should_defer). The acknowledgement of such a train
+// releases the next one.
+func (s *stream) gathers() float64 {
+	if s.flow.Kind != Cubic && s.flow.Kind != Reno || s.srtt == 0 {
+		return 0
+	}
+	window := min(s.control.window(), s.cap)
+	return min(max(2, window/s.srtt*trainTime), mostTrain, window/3)
 }
 
 // train of n packets, sent at that time.
@@ -84,7 +106,7 @@ func (s *stream) acked(t *train) {
 	s.srtt += (rtt - s.srtt) / 8
 	s.inflight -= n
 	s.delivered += n
-	a := ack{now: now, n: n, rtt: rtt, sent: t.sent, inflight: s.inflight}
+	a := ack{now: now, n: n, rtt: rtt, sent: t.sent, inflight: s.inflight + s.gathers()}
 	if d := max(now-t.known, t.sent-t.earlier); d > 0 {
 		a.rate = (s.delivered - t.delivered) / d
 	}
