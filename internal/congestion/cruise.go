@@ -229,11 +229,13 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		c.enter(Doubt, s.At)
 		c.doubt(s)
 	default:
-		excess := max(0, min(m.standing, c.excess(s))-aim)
-		if c.priority == Low { // at once, and the rest may be that of others
-			c.rate = min(c.rate, c.line*(1-min(excess.Seconds()/trip.Seconds(), 1-lowShare)))
+		if c.priority == Low { // at once, and below what it gets: c.line may be what it had before others came
+			got := min(c.line, max(m.delivered, c.rate))
+			excess := max(0, min(m.standing, c.over(s, got))-aim)
+			c.rate = min(c.rate, got*(1-min(excess.Seconds()/trip.Seconds(), 1-lowShare)))
 			return
 		}
+		excess := max(0, min(m.standing, c.excess(s))-aim)
 		c.rate = c.line * (1 - min(excess.Seconds()/correct.Seconds(), 1-leastShare))
 	}
 }
