@@ -48,8 +48,10 @@ const (
 	// floorShare is the part of the line that a session takes while it yields: enough to see the
 	// queue.
 	floorShare = 0.01
-	// yieldPause is how long the queue must be short before a session that yields takes more.
+	// yieldPause is how long the queue must be short before a session that yields takes more, and longPause the
+	// same if it yields again before it had the whole line.
 	yieldPause = 2 * time.Second
+	longPause  = 3 * time.Second
 	// filledFor is for how long the queue must be too long at the least to be that of others.
 	filledFor = 300 * time.Millisecond
 	// rise is the growth per round trip of a session that takes again what the line carries.
@@ -94,6 +96,7 @@ type others struct {
 	first  time.Duration // least RTT that the handshakes and the first packets saw
 	bursts time.Duration // mean queue that a session of low priority takes for the bursts of others
 	brim   time.Duration // length of the queue when it was full; 0 is unknown
+	pause  time.Duration // how long the queue must be short until a session that yields takes more
 	back   bool          // a session of low priority has not had the whole line since it yielded
 	clear  time.Duration // when the queue was short last, while the session yields
 	most   float64       // bound of free streams, bytes/s
@@ -437,6 +440,10 @@ func (c *Controller) give(s Sample) {
 		c.rate = lowShare * c.line
 		return
 	}
+	c.others.pause = yieldPause
+	if c.others.back {
+		c.others.pause = longPause
+	}
 	c.others.ours, c.others.cut, c.others.back = 0, 0, true
 	c.line = max(c.line, c.had, c.known) // others have the rest of it
 	c.enter(Yield, s.At)
@@ -455,7 +462,7 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 	case c.filled(s):
 		c.calm = s.At
 		c.rate = c.floor()
-	case s.At-c.calm < max(yieldPause, 4*s.RTT):
+	case s.At-c.calm < max(c.others.pause, 4*s.RTT):
 	case c.rate > c.line/4:
 		c.full = 0
 		c.bursty(s) // with less of an aim, the session would yield again

@@ -126,6 +126,10 @@ func (c *Controller) start(s Sample) {
 	if c.far() {
 		rate = doubleGain * max(line, m.next(s, s.At-c.prior.At))
 	}
+	if c.priority == Low { // the next step waits until this one shows
+		trips := (s.At - c.prior.At).Seconds() / max(s.RTT, soonTime).Seconds()
+		rate = min(rate, c.rate*math.Pow(lowGain, trips))
+	}
 	c.opening.most = max(c.opening.most, c.rate, rate)
 	c.rate = c.opening.most
 	window := math.Inf(1)           // in flight at most, times what fills the path
