@@ -224,12 +224,9 @@ func (v *view) scattered() bool {
 	return v.drops.cells >= fewDrops && v.drops.last-v.drops.first >= (v.length-v.began)/3
 }
 
-// policed reports whether the controller found a rate beyond which segments are lost, and they were
-// lost for several seconds without a queue, or on a path that never had one.
+// policed reports whether the controller stayed below a rate beyond which segments are lost without a queue.
 func (v *view) policed(s *Sample) bool {
-	long := v.drops.cells >= 2 && v.drops.last-v.drops.first >= settle
-	bare := s.QueueMost > 0 && s.QueueMost < max(queueLeast, time.Duration(queueShare*float64(v.minRTT)))
-	return !s.queued(v.minRTT) && (long || bare) && (s.noted(s.Policed) || v.steady.noted(v.steady.Policed))
+	return !s.queued(v.minRTT) && (s.noted(s.Policed) || v.steady.noted(v.steady.Policed))
 }
 
 // packetTime is the mean time that a full segment took on the path, 0 if it is unknown.

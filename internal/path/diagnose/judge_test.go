@@ -655,9 +655,7 @@ func TestJudgeLossAtStart(t *testing.T) {
 	}{
 		"lost at once, a short queue":        {burst, 23400 * time.Microsecond, LineRate},
 		"lost at once, no queue":             {burst, 20300 * time.Microsecond, LineRate},
-		"taken for a policer":                {func(x *Sample) { burst(x); x.Policed = x.At }, 20300 * time.Microsecond, LineRate},
 		"a policer, and never a queue":       {func(x *Sample) { burst(x); x.Policed, x.QueueMost = x.At, 600*time.Microsecond }, 20300 * time.Microsecond, Policed},
-		"no policer, as there was a queue":   {func(x *Sample) { burst(x); x.Policed, x.QueueMost = x.At, 15500*time.Microsecond }, 20300 * time.Microsecond, LineRate},
 		"a policer, and a queue":             {func(x *Sample) { x.Retrans = int64(40 * x.At.Seconds()); x.Policed = x.At }, 30 * ms, LineRate},
 		"lost again and again, no queue":     {func(x *Sample) { x.Retrans = int64(40 * x.At.Seconds()) }, 20300 * time.Microsecond, RandomLoss},
 		"lost so rarely that it is harmless": {func(x *Sample) { x.Retrans = int64(x.At / second) }, 20300 * time.Microsecond, LineRate},
