@@ -127,7 +127,7 @@ func (c *Controller) start(s Sample) {
 		rate = doubleGain * max(line, m.next(s, s.At-c.prior.At))
 	}
 	if c.priority == Low { // the next step waits until this one shows
-		trips := (s.At - c.prior.At).Seconds() / max(s.RTT, soonTime).Seconds()
+		trips := (s.At - c.prior.At).Seconds() / max(s.RTT, leastWindow).Seconds()
 		rate = min(rate, c.rate*math.Pow(lowGain, trips))
 	}
 	c.opening.most = max(c.opening.most, c.rate, rate)
