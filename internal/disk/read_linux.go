@@ -193,7 +193,7 @@ func (f *folder) describe(dir *os.File, name, path string) (Meta, error) {
 func describeAt(dir int, name, path string) (Meta, error) {
 	var st unix.Stat_t
 	err := statAt(dir, name, &st)
-	for err == unix.EINTR {
+	for errors.Is(err, unix.EINTR) {
 		err = statAt(dir, name, &st)
 	}
 	if err != nil {
