@@ -146,16 +146,18 @@ func (p *process) alive() bool {
 	}
 }
 
-// says waits until the process has printed something, and returns the rest of that line.
-func (p *process) says(text string) string {
+// says waits until the process has printed one of some texts, and returns the rest of that line.
+func (p *process) says(texts ...string) string {
 	p.t.Helper()
 	for began := time.Now(); time.Since(began) < longest; time.Sleep(20 * time.Millisecond) {
-		if _, rest, ok := strings.Cut(p.output(), text); ok && strings.Contains(rest, "\n") {
-			line, _, _ := strings.Cut(rest, "\n")
-			return line
+		for _, text := range texts {
+			if _, rest, ok := strings.Cut(p.output(), text); ok && strings.Contains(rest, "\n") {
+				line, _, _ := strings.Cut(rest, "\n")
+				return line
+			}
 		}
 	}
-	require.Fail(p.t, "no "+text, p.output())
+	require.Fail(p.t, "no "+strings.Join(texts, ", and no "), p.output())
 	return ""
 }
 
@@ -564,7 +566,7 @@ func TestFrozen(t *testing.T) {
 	require.Empty(t, dead)
 	agree(t, s.source(), out)
 	require.NoError(t, frozen.cmd.Process.Signal(syscall.SIGCONT))
-	frozen.says("msg=lost")
+	frozen.says("msg=lost", `msg="not wanted any more"`) // the lease is over, and so is the job: it asks for both
 	agree(t, s.source(), out)
 	j, _ = s.wait(s.submit(s.source()+"/", "/out", fleet.Options{ShardFiles: 100}))
 	require.Equal(t, fleet.Done, j.State, j.Reason)
