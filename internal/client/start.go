@@ -21,6 +21,8 @@ const (
 	surelyNarrow = 200e3 / 8
 	// farEnough is the least RTT of a path whose handshakes tell the rate at which streams begin.
 	farEnough = 5 * time.Millisecond
+	// lateHost is by how much a handshake of QUIC may be late because a host is: less says nothing about the line.
+	lateHost = 100 * time.Millisecond
 	// widenEvery is how often a session on a narrow line looks whether it carries more.
 	widenEvery = 500 * time.Millisecond
 )
@@ -68,7 +70,7 @@ func (g *startGate) shook(took, rtt time.Duration) {
 		return
 	}
 	g.update(func() {
-		if g.least, g.known = rtt, true; rtt < farEnough {
+		if g.least, g.known = rtt, true; rtt < farEnough || took < rtt+lateHost {
 			took = rtt
 		}
 		g.start.Connected(0, rtt)

@@ -140,6 +140,7 @@ func TestStartGateOfQUIC(t *testing.T) {
 		{7 * time.Second, 4 * time.Second, 1}, // 9.6 kbit/s, with an RTT of 1.5 s
 		{900 * ms, 600 * ms, 1},               // 64 kbit/s
 		{103 * ms, 100 * ms, 16},
+		{60 * ms, 6 * ms, 16}, // hosts that were late
 		{40 * ms, 1 * ms, 16},
 	} {
 		var g startGate

@@ -229,8 +229,11 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 		c.enter(Doubt, s.At)
 		c.doubt(s)
 	default:
-		if c.priority == Low { // at once, and below what it gets: c.line may be what it had before others came
-			got := min(c.line, max(m.delivered, m.steady, c.rate))
+		if c.priority == Low { // at once
+			got := c.line
+			if c.others.back { // that is what it had before others came
+				got = min(got, max(m.delivered, m.steady, c.rate))
+			}
 			excess := max(0, min(m.standing, c.over(s, got))-aim)
 			c.rate = min(c.rate, got*(1-min(excess.Seconds()/trip.Seconds(), 1-lowShare)))
 			return

@@ -111,8 +111,12 @@ func (c *Controller) start(s Sample) {
 	gain := startGain
 	if c.priority == Low {
 		gain = lowGain
-		if m.queue > c.aim(s)/2 && c.rate > 0 {
-			return // a queue begins: with more, it would be full before it is seen
+		if m.queue > c.aim(s)/2 && c.rate > 0 { // a queue begins: with more, it would be full before it is seen
+			if longFlat { // or many streams, whose packets wait for each other
+				c.enter(Cruise, s.At)
+				c.rate = min(c.rate, c.line)
+			}
+			return
 		}
 	}
 	if c.rate == 0 { // what the kernel sends at once, however little it says
@@ -125,10 +129,6 @@ func (c *Controller) start(s Sample) {
 	rate := gain * line
 	if c.far() {
 		rate = doubleGain * max(line, m.next(s, s.At-c.prior.At))
-	}
-	if c.priority == Low { // the next step waits until this one shows
-		trips := (s.At - c.prior.At).Seconds() / max(s.RTT, leastWindow).Seconds()
-		rate = min(rate, c.rate*math.Pow(lowGain, trips))
 	}
 	c.opening.most = max(c.opening.most, c.rate, rate)
 	c.rate = c.opening.most
