@@ -171,10 +171,12 @@ func TestSharedSection(t *testing.T) {
 		return figures{goodput: 90e6, flow: flow, flowAlone: 500e6, byUs: 0.001, resent: nan, back: back}
 	}
 	other := sharedRow{name: "other", scenes: row.scenes, goals: row.goals}
-	g.rows = []sharedRow{{name: "older"}, row, other, {name: "new"}}
+	again := sharedRow{name: "again", scenes: row.scenes}
+	g.rows = []sharedRow{{name: "older"}, row, other, again, {name: "new"}}
 	results := []sharedResult{
 		{row: &row, takes: [][]figures{{run(400e6, 3), run(300e6, math.Inf(1)), run(410e6, math.Inf(1))}}},
 		{row: &other, takes: [][]figures{nil}, failed: errors.New("not installed: scp")},
+		{row: &again, takes: [][]figures{nil}, failed: errors.New("not installed: scp")},
 	}
 	require.Equal(t, `## Low
 
@@ -185,13 +187,14 @@ About it.
 | older | 1 | 2 | 3 | 4 | 5 | 6 | 1 January, 1× |
 | low | 90.0 Mbit/s | 0.800 ✗ (≥ 0.900) | 500 Mbit/s → 400 Mbit/s | +1.0 ms (2 %) | – | never ✗ (≤ 10.0 s) | 2 January, 3× |
 | other | – | – | – | – | – | – | 2 January, 3× |
+| again | 1 | 2 | 3 | 4 | 5 | 6 | 1 January, 1× |
 
 Not measured:
 
-- other: not installed: scp
+- other; again: not installed: scp
 
 The figures are medians of the runs. The newest rows: 2 January 2026. 2 processors, Some CPU, 8 GiB of memory, Linux 6.1; tcp_rmem 1 2 3. iperf3 3.12, rsync 3.2.
-`, sharedSection(&g, &testMachine, results, 3, "|  | goodput |\n| low | 1 | 2 | 3 | 4 | 5 | 6 | 1 January, 1× |\n| older | 1 | 2 | 3 | 4 | 5 | 6 | 1 January, 1× |\n| gone | 1 |\n"))
+`, sharedSection(&g, &testMachine, results, 3, "|  | goodput |\n| low | 1 | 2 | 3 | 4 | 5 | 6 | 1 January, 1× |\n| older | 1 | 2 | 3 | 4 | 5 | 6 | 1 January, 1× |\n| again | 1 | 2 | 3 | 4 | 5 | 6 | 1 January, 1× |\n| gone | 1 |\n"))
 }
 
 func TestOfficeChart(t *testing.T) {

@@ -132,7 +132,7 @@ func olderRows(section string) map[string][]string {
 }
 
 // sharedTables writes a table for each group of rows. The last column says when they were measured,
-// unless that is empty.
+// unless that is empty. A row that failed stays as it was.
 func sharedTables(b *strings.Builder, rows []sharedRow, columns []column, results []sharedResult, measured string, older map[string][]string) {
 	for len(rows) > 0 {
 		n := 0
@@ -146,8 +146,9 @@ func sharedTables(b *strings.Builder, rows []sharedRow, columns []column, result
 		lines := [][]string{head}
 		for ; n < len(rows) && rows[n].group == rows[0].group; n++ {
 			i := slices.IndexFunc(results, func(r sharedResult) bool { return r.row.fullName() == rows[n].fullName() })
+			kept := older[rows[n].name]
 			switch {
-			case i >= 0:
+			case i >= 0 && (results[i].failed == nil || kept == nil):
 				line := []string{rows[n].name}
 				for _, c := range columns {
 					line = append(line, c.cell(&results[i]))
@@ -156,8 +157,8 @@ func sharedTables(b *strings.Builder, rows []sharedRow, columns []column, result
 					line = append(line, measured)
 				}
 				lines = append(lines, line)
-			case older[rows[n].name] != nil:
-				lines = append(lines, older[rows[n].name])
+			case kept != nil:
+				lines = append(lines, kept)
 			}
 		}
 		if len(lines) > 1 {
