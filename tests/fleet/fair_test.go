@@ -43,10 +43,11 @@ func TestFair(t *testing.T) {
 					waits = x
 				}
 			}
-			if j.State.Ended() {
+			if j != nil && waits != nil && j.State.Ended() { // a list may lack a job that changes meanwhile
 				break
 			}
 		}
+		require.NotNil(t, j)
 		require.Equal(t, fleet.Done, j.State, j.Reason)
 		return j, waits
 	}
