@@ -170,7 +170,7 @@ func (r replies) Write(b []byte) (int, error) {
 
 // startTLS begins TLS. Nobody reads meanwhile.
 func (x *control) startTLS() error {
-	if x.in.Buffered() > 0 || x.asked { // somebody between could have sent it
+	if x.asked || x.in.Buffered() > 0 { // somebody between could have sent it; who has asked does not own x.in
 		return errMixed
 	}
 	ctx, cancel := context.WithDeadline(x.ctx, x.loginBy)
