@@ -231,7 +231,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	default:
 		if c.priority == Low { // at once
 			got := c.line
-			if c.others.back { // that is what it had before others came
+			if c.others.back { // c.line is what it had before others came, which is more than it gets
 				got = min(got, max(m.delivered, m.steady, c.rate))
 			}
 			excess := max(0, min(m.standing, c.over(s, got))-aim)

@@ -112,7 +112,7 @@ func (c *Controller) start(s Sample) {
 	if c.priority == Low {
 		gain = lowGain
 		if m.queue > c.aim(s)/2 && c.rate > 0 { // a queue begins: with more, it would be full before it is seen
-			if longFlat { // or many streams, whose packets wait for each other
+			if longFlat { // what is delivered grows no more: the cruise takes more in smaller steps
 				c.enter(Cruise, s.At)
 				c.rate = min(c.rate, c.line)
 			}
