@@ -434,6 +434,17 @@ func scenarios() []scenario {
 		}
 	}
 
+	// The window of a flow that was there first makes a queue, which is in all RTTs, and jitter hides what we add.
+	for _, l := range lines[:4] {
+		for _, more := range []float64{1.25, 1.6} {
+			standing := simulate.Flow{Kind: simulate.Cubic, Window: int(more * l.rate * 1e6 / 8 * l.rtt.Seconds())}
+			p := line(l.rate, l.rtt, 4)
+			p.Jitter = l.rtt / 8
+			add(fmt.Sprintf("beside-standing-%.0fM-%dms-%v", l.rate, l.rtt.Milliseconds(), more), p,
+				flows(later, standing), 50, 20, share(0.3), keeps(0.4))
+		}
+	}
+
 	// A window that no loss ends holds a queue that never changes by itself, as a longer way would.
 	still := simulate.Flow{Kind: simulate.Cubic, Window: 500_000}
 	add("beside-still-queue-100M-20ms", line(100, 20*ms, 4), flows(later, still), 40, 20,
