@@ -307,7 +307,9 @@ func (c *Conn) Windows() stream.Windows {
 func (c *Conn) Prefer(bool) error { return nil }
 
 // Pace bounds the rate of new data. What quic-go sends again comes on top.
-func (c *Conn) Pace(rate float64) { c.pacing.set(rate) }
+func (c *Conn) Pace(rate float64) {
+	c.pacing.set(rate, c.link.conn.ConnectionStats().MinRTT)
+}
 
 // SetLowerEffort marks the packets of the whole connection with the codepoint LE, or no longer.
 func (c *Conn) SetLowerEffort(on bool) error {

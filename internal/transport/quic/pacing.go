@@ -12,6 +12,7 @@ import (
 type pacing struct {
 	mu       sync.Mutex    // guards what follows
 	rate     float64       // bytes/s, 0 is no bound
+	span     time.Duration // that a step takes
 	credit   float64       // bytes that may leave
 	step     float64       // of it, what leaves before the next wait
 	at       time.Time     // of credit
@@ -20,27 +21,32 @@ type pacing struct {
 }
 
 const (
-	// pacingStep is the time that a step takes at the rate of the stream. A step is what leaves
-	// at once.
-	pacingStep = 2 * time.Millisecond
+	// A step is what leaves at once. It takes stepShare of the round trip at the rate of the stream: the
+	// steps of all streams may leave at the same moment, and a short path has a short queue. Timers are
+	// no finer than leastSpan.
+	stepShare = 5
+	leastSpan = time.Millisecond
+	mostSpan  = 2 * time.Millisecond
 	// train is what quic-go hands to the kernel at once, bytes (MaxLargePacketBufferSize in quic-go).
 	// A step that is longer consists of whole trains.
 	train = 14 * mss
 	// leastPaced and mostPaced bound a step, in bytes.
 	leastPaced = 2 * mss
 	mostPaced  = 3 * train
-	// pacingBurst is how long a stream that writes nothing saves up its rate.
-	pacingBurst = 4 * time.Millisecond
-	// pacingLate is how much of the time that a timer was late a stream catches up on.
-	pacingLate = 5 * time.Millisecond
+	// burstSpans is for how many spans a stream that writes nothing saves up its rate.
+	burstSpans = 2
+	// lateSpans is how many spans of the time that a timer was late a stream catches up on.
+	lateSpans = 2.5
 )
 
-// set changes the rate, in bytes/s; +Inf is no bound. It also applies to a step that waits.
-func (p *pacing) set(rate float64) {
+// set changes the rate, in bytes/s, on a path of an RTT; +Inf is no bound. It also applies to a step that
+// waits.
+func (p *pacing) set(rate float64, rtt time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.fillLocked(time.Now(), pacingBurst)
+	p.fillLocked(time.Now(), burstSpans)
 	free := p.rate == 0
+	p.span = min(max(rtt/stepShare, leastSpan), mostSpan)
 	p.rate = max(rate, 1)
 	if free {
 		p.credit = p.stepLocked()
@@ -73,7 +79,7 @@ func (p *pacing) begin() bool {
 	if p.rate == 0 {
 		return false
 	}
-	p.fillLocked(time.Now(), pacingBurst)
+	p.fillLocked(time.Now(), burstSpans)
 	p.step = p.credit
 	if p.step > train {
 		p.step = math.Floor(p.step/train) * train
@@ -129,11 +135,11 @@ func (p *pacing) wait(gone <-chan struct{}) {
 func (p *pacing) next(now time.Time) (delay time.Duration, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	burst := pacingBurst
+	spans := float64(burstSpans)
 	if p.changed != nil { // the timer may have been late
-		burst = pacingLate
+		spans = lateSpans
 	}
-	p.fillLocked(now, burst)
+	p.fillLocked(now, spans)
 	if missing := p.stepLocked() - p.credit; p.rate > 0 && missing > 0 {
 		delay = time.Duration(missing/p.rate*float64(time.Second)) + 1
 	}
@@ -157,13 +163,13 @@ func (p *pacing) giveUp() {
 }
 
 func (p *pacing) stepLocked() float64 {
-	return min(max(p.rate*pacingStep.Seconds(), leastPaced), mostPaced)
+	return min(max(p.rate*p.span.Seconds(), leastPaced), mostPaced)
 }
 
-// fillLocked adds the credit since the last call, up to a step or a burst.
-func (p *pacing) fillLocked(now time.Time, burst time.Duration) {
+// fillLocked adds the credit since the last call, up to that of some spans.
+func (p *pacing) fillLocked(now time.Time, spans float64) {
 	passed := now.Sub(p.at).Seconds()
 	p.at = now
-	most := max(p.rate*burst.Seconds(), p.stepLocked())
+	most := max(spans*p.rate*p.span.Seconds(), p.stepLocked())
 	p.credit = max(p.credit, min(p.credit+p.rate*passed, most))
 }

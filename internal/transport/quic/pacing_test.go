@@ -14,6 +14,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// far is an RTT with the longest steps.
+const far = stepShare * mostSpan
+
 // packer writes within a pacing, as quic-go does: packet by packet. It notes when each packet left.
 type packer struct {
 	pacing
@@ -79,15 +82,35 @@ func TestPacingRate(t *testing.T) {
 	for _, rate := range []float64{1200, 64 << 10, 1e6, 7.8e6, 125e6} {
 		synctest.Test(t, func(t *testing.T) {
 			p := newPacker()
-			p.set(rate)
+			p.set(rate, far)
 			began := time.Now()
 			size := int(10*rate) / p.packet * p.packet
 			require.Equal(t, size, p.write(size))
 			require.InDelta(t, 10, time.Since(began).Seconds(), 0.01+1.5*leastPaced/rate, "%.0f bytes/s", rate)
 			const within = 20 * time.Millisecond
-			allowed := rate*(within+pacingBurst+2*pacingStep).Seconds() + 2*leastPaced
+			allowed := rate*(within+4*mostSpan).Seconds() + 2*leastPaced
 			require.LessOrEqual(t, float64(p.most(within)), allowed, "%.0f bytes/s", rate)
 			require.Len(t, p.packets, size/p.packet, "all packets are full")
+		})
+	}
+}
+
+// On a short path steps are shorter, and so is what leaves at once after a pause.
+func TestPacingNear(t *testing.T) {
+	const rate = 31e6
+	for rtt, span := range map[time.Duration]time.Duration{
+		time.Minute: mostSpan, far: mostSpan, 6 * time.Millisecond: 1200 * time.Microsecond, 0: leastSpan,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPacker()
+			p.set(rate, rtt)
+			p.write(rate)
+			step := rate * span.Seconds()
+			require.InDelta(t, min(step, mostPaced), p.most(0), train, "%v", rtt)
+			time.Sleep(time.Minute)
+			p.packets = nil
+			p.write(rate)
+			require.InDelta(t, burstSpans*step, p.most(0), step/2+train, "%v", rtt)
 		})
 	}
 }
@@ -101,7 +124,7 @@ func TestPacingLate(t *testing.T) {
 		const rate = 5e6
 		p := newPacker()
 		p.delay = func() time.Duration { return time.Duration(random.IntN(1.9e6)) }
-		p.set(rate)
+		p.set(rate, far)
 		began := time.Now()
 		p.write(5 * rate)
 		require.InEpsilon(t, 5, time.Since(began).Seconds(), 0.01)
@@ -109,7 +132,7 @@ func TestPacingLate(t *testing.T) {
 		p.delay, p.packets = nil, nil
 		time.Sleep(time.Minute)
 		p.write(rate)
-		require.LessOrEqual(t, float64(p.most(0)), rate*(pacingBurst+2*pacingStep).Seconds())
+		require.LessOrEqual(t, float64(p.most(0)), rate*(4*mostSpan).Seconds())
 	})
 }
 
@@ -119,7 +142,7 @@ func TestPacingChange(t *testing.T) {
 		p := newPacker()
 		done := make(chan int, 1)
 		start := func() { done <- p.write(1 << 20) }
-		p.set(1)
+		p.set(1, far)
 		began := time.Now()
 		go start()
 		time.Sleep(time.Minute)
@@ -127,20 +150,20 @@ func TestPacingChange(t *testing.T) {
 		require.LessOrEqual(t, p.most(0), leastPaced, "the first packets need not wait")
 		require.Positive(t, p.most(0))
 		require.True(t, p.waits())
-		p.set(1e9)
+		p.set(1e9, far)
 		require.Equal(t, 1<<20, <-done)
 		require.WithinDuration(t, began.Add(time.Minute), time.Now(), 10*time.Millisecond)
 		require.False(t, p.waits())
 
-		p.set(1)
+		p.set(1, far)
 		go start()
 		time.Sleep(time.Minute)
-		p.set(math.Inf(1))
+		p.set(math.Inf(1), far)
 		require.Equal(t, 1<<20, <-done)
 		require.False(t, p.begin())
 		require.Equal(t, math.MaxInt, p.grant(math.MaxInt), "without a bound there are no steps")
 
-		p.set(1)
+		p.set(1, far)
 		began = time.Now()
 		go start()
 		time.Sleep(time.Second)
