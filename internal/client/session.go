@@ -224,8 +224,7 @@ func (s *transferSession) message(m wire.Message) {
 		}
 		s.streams.setWant(min(int(min(m.Want, session.MaxStreams)), s.client.opt.MaxStreams))
 	case *wire.Sample:
-		s.stats.peer = m.Map()
-		s.measured.AddPeerSample(s.stats.peer)
+		s.measured.AddPeerSample(m.Map())
 	}
 }
 
@@ -288,9 +287,13 @@ func (s *transferSession) judge() {
 		return
 	}
 	s.measured.Sample()
-	last, _ := s.measured.Latest(s.intent.sends())
-	s.stats.sharing = session.SharingOf(&last)
-	x := s.measured.Session(s.intent.sends())
+	sends := s.intent.sends()
+	sender, receiver := s.measured.Latest(sends)
+	s.stats.sharing = session.SharingOf(&sender)
+	if s.stats.peer = sender; sends {
+		s.stats.peer = receiver
+	}
+	x := s.measured.Session(sends)
 	s.stats.cells, s.stats.sender, s.stats.receiver = diagnose.Cells(x), x.SenderHost, x.ReceiverHost
 	since := s.measured.Start.Sub(s.tracker.Start)
 	for i := range s.stats.cells {

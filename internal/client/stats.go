@@ -14,9 +14,9 @@ import (
 type sessionStats struct {
 	path    session.PathStats
 	carrier session.Transport
-	reason  string // why it was chosen
-	links   int    // QUIC connections
-	peer    map[string]int64
+	reason  string          // why it was chosen
+	links   int             // QUIC connections
+	peer    diagnose.Sample // the last one, zero without any
 	streams int
 	sharing session.Sharing
 	resent  int64
@@ -41,7 +41,7 @@ func (a *sessionStats) merge(b sessionStats) {
 		a.path, a.carrier, a.reason, a.links = b.path, b.carrier, b.reason, b.links
 	}
 	a.path.Retrans = retrans + b.path.Retrans
-	if b.peer != nil {
+	if b.peer.At > 0 {
 		a.peer = b.peer
 	}
 	if len(b.cells) > 0 {
@@ -55,10 +55,10 @@ func (a *sessionStats) fill(r *session.Report, asked *diagnose.Asked) {
 	r.Streams, r.Resent, r.Congestion = a.streams, a.resent, a.path.Congestion
 	r.RTT, r.Retransmits = a.path.MinRTT, a.path.Retrans
 	r.Transport, r.TransportReason, r.Connections = a.carrier, a.reason, a.links
-	r.SendBuffer, r.RecvBuffer = int64(a.path.SndBuf), a.peer["rcvbuf"]
+	r.SendBuffer, r.RecvBuffer = int64(a.path.SndBuf), a.peer.RcvBuf
 	if asked.Here != diagnose.Sender {
-		r.SendBuffer, r.RecvBuffer = a.peer["sndbuf"], int64(a.path.RcvBuf)
-		r.Retransmits = a.peer["retrans"]
+		r.SendBuffer, r.RecvBuffer = a.peer.SndBuf, int64(a.path.RcvBuf)
+		r.Retransmits = a.peer.Retrans
 	}
 	r.Raw, r.Coded, r.Sharing = a.raw, a.coded, a.sharing
 	if most, mean := diagnose.Peak(a.cells); mean > 0 {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -200,11 +201,11 @@ func (t *ShareTraffic) add(was, now *sums) {
 	growKey(t.Lost, "nothing", r.Spurious, &s.Spurious)
 }
 
-// grow adds the growth of a counter to a sum. A counter that ran backwards counts as unchanged: now
-// is raised to was.
+// grow adds the growth of a counter to a sum, which stays at the largest number. A counter that ran
+// backwards counts as unchanged: now is raised to was.
 func grow[T ~int64](sum *T, was T, now *T) {
 	*now = max(*now, was)
-	*sum += *now - was
+	*sum += min(*now-was, math.MaxInt64-*sum)
 }
 
 func growKey[T ~int64](totals map[string]T, key string, was T, now *T) {

@@ -216,8 +216,9 @@ func (t *Telemetry) AddPeerSample(values map[string]int64) {
 	var s diagnose.Sample
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	diagnose.Fill(&s, &t.peer, func(name string) (int64, bool) { v, ok := values[name]; return v, ok })
-	if lag := time.Since(t.Start) - s.At; !t.lagged || lag < t.lag {
+	since := time.Since(t.Start)
+	diagnose.Fill(&s, &t.peer, since, func(name string) (int64, bool) { v, ok := values[name]; return v, ok })
+	if lag := since - s.At; !t.lagged || lag < t.lag {
 		t.lag, t.lagged = lag, true
 	}
 	s.At += t.lag

@@ -1,12 +1,15 @@
 package session
 
 import (
+	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/fxfer/fxfer/internal/path/diagnose"
+	"github.com/fxfer/fxfer/internal/transfer"
 )
 
 // samplesIn counts the samples that the peer gets within a time, of those that are taken every 250
@@ -49,4 +52,25 @@ func TestSamplesOfShortTransfer(t *testing.T) {
 	require.False(t, c.due(&diagnose.Sample{At: 100 * time.Millisecond, InFlight: 14600}))
 	require.True(t, c.due(&diagnose.Sample{At: 200 * time.Millisecond, Acked: 230_000, InFlight: 460_000}))
 	require.True(t, c.due(&diagnose.Sample{At: 200 * time.Millisecond, Received: 230_000}))
+}
+
+// TestPeerExaggerates: whatever a peer reports, its figures stay within what can be after that time, so that
+// the sums of many sessions stay far from overflow.
+func TestPeerExaggerates(t *testing.T) {
+	t.Parallel()
+	for _, value := range []int64{math.MinInt64, -1, math.MaxInt64} {
+		synctest.Test(t, func(t *testing.T) {
+			m := NewTelemetry(transfer.NewClock(), NewStreamSet(nil, nil), func() int64 { return 0 }, diagnose.Host{})
+			time.Sleep(2 * time.Second)
+			said := make(map[string]int64)
+			diagnose.Fill(new(diagnose.Sample), nil, 0, func(name string) (int64, bool) { said[name] = value; return 0, false })
+			m.AddPeerSample(said)
+			_, peer := m.Latest(true)
+			require.Equal(t, 2*time.Second, peer.At)
+			diagnose.Each(&peer, nil, func(name string, v int64) {
+				require.GreaterOrEqual(t, v, int64(0), name)
+				require.LessOrEqual(t, v, int64(1<<40), name)
+			})
+		})
+	}
 }

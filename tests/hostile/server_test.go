@@ -295,7 +295,7 @@ func TestServerLies(t *testing.T) {
 	var names []string
 	var s diagnose.Sample
 	var h diagnose.Host
-	diagnose.Fill(&s, &h, func(name string) (int64, bool) { names = append(names, name); return 1, true })
+	diagnose.Fill(&s, &h, 0, func(name string) (int64, bool) { names = append(names, name); return 1, true })
 	require.Greater(t, len(names), 20)
 	for _, value := range []int64{math.MinInt64, -1, 0, 1, math.MaxInt64} {
 		t.Run(fmt.Sprint("samples of ", value), func(t *testing.T) {

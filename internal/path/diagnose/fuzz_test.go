@@ -22,7 +22,7 @@ func FuzzJudge(f *testing.F) {
 		var names []string
 		var none Sample
 		var h Host
-		Fill(&none, &h, func(name string) (int64, bool) { names = append(names, name); return 0, false })
+		Fill(&none, &h, 0, func(name string) (int64, bool) { names = append(names, name); return 0, false })
 		var series Series
 		var peer Host
 		for at := 0; at < len(b) || at == 0; at += 90 { // ten numbers per sample
@@ -31,7 +31,7 @@ func FuzzJudge(f *testing.F) {
 				said[names[int(x[0])%len(names)]] = int64(binary.LittleEndian.Uint64(x[1:]))
 			}
 			var s Sample
-			Fill(&s, &peer, func(name string) (int64, bool) { v, ok := said[name]; return v, ok })
+			Fill(&s, &peer, time.Minute, func(name string) (int64, bool) { v, ok := said[name]; return v, ok })
 			series.Add(s)
 		}
 		ours := perSecond(busySender(), float64(n)/10)

@@ -549,7 +549,7 @@ func TestJudgeHostile(t *testing.T) {
 			var all Series
 			for i := range rng.IntN(40) {
 				var s Sample
-				Fill(&s, nil, func(string) (int64, bool) {
+				Fill(&s, nil, 365*24*time.Hour, func(string) (int64, bool) {
 					switch rng.IntN(3) {
 					case 0:
 						return odd[rng.IntN(len(odd))], true
@@ -564,7 +564,7 @@ func TestJudgeHostile(t *testing.T) {
 			return all.All()
 		}
 		x := &Session{Sender: series(), Receiver: series()}
-		Fill(&Sample{}, &x.ReceiverHost, func(string) (int64, bool) { return odd[rng.IntN(len(odd))], true })
+		Fill(&Sample{}, &x.ReceiverHost, 0, func(string) (int64, bool) { return odd[rng.IntN(len(odd))], true })
 		cells := Cells(x)
 		for _, v := range Judge(cells, &x.SenderHost, &x.ReceiverHost, &Asked{}) {
 			require.True(t, v.Share >= 0 && v.Share <= 1.000001, "round %d: %v", round, v.Share)
@@ -608,7 +608,7 @@ func TestFields(t *testing.T) {
 		names[name] = v
 	})
 	require.Less(t, len(names), 256, "the wire takes no more")
-	Fill(&got, &gotHost, func(name string) (int64, bool) { v, ok := names[name]; return v, ok })
+	Fill(&got, &gotHost, time.Minute, func(name string) (int64, bool) { v, ok := names[name]; return v, ok })
 	require.Equal(t, s, got)
 	require.Equal(t, h, gotHost)
 }

@@ -214,15 +214,30 @@ func Each(s *Sample, h *Host, f func(name string, value int64)) {
 	}
 }
 
+const (
+	// mostGrowth is by how much a counter can grow in a nanosecond: 128 streams that work at the same
+	// time, or 1 Tbit/s.
+	mostGrowth = 128
+	// mostEver bounds counters, so that the sum of a series does not overflow.
+	mostEver = 1 << 53
+	// mostNow bounds values of the moment: 1 TiB, or 18 minutes.
+	mostNow = 1 << 40
+)
+
 // Fill sets the numbers that value knows by their names on the wire, and leaves the others alone.
-// It makes a peer's numbers harmless: no number is negative or so large that sums overflow.
-func Fill(s *Sample, h *Host, value func(name string) (int64, bool)) {
+// It makes a peer's numbers harmless: none is negative, or larger than it can be after that time since
+// the session's start.
+func Fill(s *Sample, h *Host, since time.Duration, value func(name string) (int64, bool)) {
 	for _, x := range all(s, h) {
 		if x.name == "" {
 			continue
 		}
 		if v, ok := value(x.name); ok {
-			*x.value = min(max(0, v), 1<<53)
+			most := int64(mostNow)
+			if !x.gauge {
+				most = mostGrowth * int64(min(since, mostEver/mostGrowth))
+			}
+			*x.value = min(max(0, v), most)
 		}
 	}
 }
