@@ -60,6 +60,15 @@ func OpenSource(dir string) (*Scope, error) {
 	return &Scope{tree: tree, effects: Names | Read, whole: true}, nil
 }
 
+// OpenSourceIn is OpenSource for a path in the folder dir, see disk.OpenIn.
+func OpenSourceIn(dir, rest string) (*Scope, error) {
+	tree, err := disk.OpenIn(dir, rest)
+	if err != nil {
+		return nil, err
+	}
+	return &Scope{tree: tree, effects: Names | Read, whole: true}, nil
+}
+
 // Asked is what a user asked a server for.
 type Asked struct {
 	Base string // path of the target in the folder; "." for the folder

@@ -31,9 +31,9 @@ type Early struct {
 // quick. They may change: what no longer fits is sent again then. It returns nil after Next has
 // ended the session, and ErrNoEarly if the server is too old for it. It does not try again.
 func (c *Client) SendEarly(ctx context.Context, dir string, target session.URL, early Early) error {
-	root, err := openSource(dir + string(filepath.Separator))
+	root, err := openSource(dir+string(filepath.Separator), nil)
 	if err != nil {
-		return &session.Error{Kind: session.KindLocalDisk, Err: err}
+		return err
 	}
 	defer root.Tree.Close()
 	call := Transfer{

@@ -10,7 +10,7 @@ import (
 
 // SourceFile is a regular file of a source.
 type SourceFile struct {
-	Path    string // below the source
+	Path    string // below the source; "." for the source itself
 	Size    int64  // bytes
 	ModTime time.Time
 	Inode   uint64 // of all its names; 0 if unknown
@@ -30,9 +30,9 @@ func ListSource(ctx context.Context, source string, selection Selection, visit f
 	if err != nil {
 		return session.Usage("rules are those of gitignore", "%w", err)
 	}
-	root, err := openSource(source)
+	root, err := openSource(source, selection.Within)
 	if err != nil {
-		return &session.Error{Kind: session.KindLocalDisk, Err: err}
+		return err
 	}
 	defer root.Tree.Close()
 	root.As = "" // paths begin below it

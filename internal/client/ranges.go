@@ -22,16 +22,16 @@ const (
 
 // Range is a part of a file that was listed before.
 type Range struct {
-	File   SourceFile // as ListSource found it; Path is below the source
+	File   SourceFile // as ListSource found it
 	Log    uint8      // from MinRangeLog to MaxRangeLog: the size of all ranges but the last is 1<<Log bytes
 	Number int64      // which of them, from 0
 }
 
-// SendRange sends one range of a file of the folder source, whose name ends with a slash. Other sessions
-// and hosts send the others, in any order and at the same time. The server keeps them in one partial
-// file. Whoever sends the last one gives the file its name. Nothing is sent of a file that is not what
-// was listed any more. The error is ErrNoRange if a Send has to send the file. SendRange takes
-// OneFileSystem of call.Selection, and of call.Target what says how files are written.
+// SendRange sends one range of a file of a source. Other sessions and hosts send the others, in any order
+// and at the same time. The server keeps them in one partial file. Whoever sends the last one gives the
+// file its name. Nothing is sent of a file that is not what was listed any more. The error is ErrNoRange
+// if a Send has to send the file. SendRange takes OneFileSystem and Within of call.Selection, and of
+// call.Target what says how files are written.
 func (c *Client) SendRange(ctx context.Context, source string, r Range, target session.URL, call Transfer) (*session.Report, error) {
 	only := call.Selection
 	only.OneFileSystem = false
@@ -44,9 +44,9 @@ func (c *Client) SendRange(ctx context.Context, source string, r Range, target s
 	if r.Log < MinRangeLog || r.Log > MaxRangeLog || r.Number < 0 {
 		return nil, session.Usage("ranges have at least 4 MiB", "no file has range %d of 2^%d bytes", r.Number, r.Log)
 	}
-	root, err := openSource(source)
+	root, err := openSource(source, call.Selection.Within)
 	if err != nil {
-		return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
+		return nil, err
 	}
 	defer root.Tree.Close()
 	part := wire.Range{Log: r.Log, Number: uint64(r.Number)}

@@ -42,13 +42,13 @@ func (c *Client) Send(ctx context.Context, sources []string, target session.URL,
 		}
 	}()
 	for _, s := range sources {
-		root, err := openSource(s)
+		root, err := openSource(s, call.Selection.Within)
 		if err != nil {
-			return nil, &session.Error{Kind: session.KindLocalDisk, Err: err}
+			return nil, err
 		}
 		source.Roots = append(source.Roots, root)
 	}
-	if source.Paths != nil && (len(source.Roots) != 1 || source.Roots[0].As != "") {
+	if source.Paths != nil && (len(source.Roots) != 1 || source.Roots[0].As != "" && !source.Part) {
 		return nil, session.Usage("name one such folder",
 			"a list of files selects from one folder, whose name must end with a slash")
 	}
@@ -191,21 +191,70 @@ func sourceOf(roots []transfer.Root, entry string) (*access.Scope, string) {
 	return nil, ""
 }
 
-// openSource opens one source argument.
-func openSource(s string) (transfer.Root, error) {
+// openSource opens one source argument, which has to be in one of the folders within, unless that is nil.
+func openSource(s string, within []string) (transfer.Root, error) {
+	root, err := sourceRoot(s, within)
+	if known := (*session.Error)(nil); err != nil && !errors.As(err, &known) {
+		err = &session.Error{Kind: session.KindLocalDisk, Err: err}
+	}
+	return root, err
+}
+
+func sourceRoot(s string, within []string) (transfer.Root, error) {
 	if _, err := os.Lstat(s); err != nil {
-		var p *fs.PathError
-		if errors.As(err, &p) {
-			err = fmt.Errorf("%s: %w", s, p.Err)
+		return transfer.Root{}, atSource(s, err)
+	}
+	dir, r := s, transfer.Root{Path: ".", Name: s}
+	if last := s[strings.LastIndexAny(s, `/`+string(filepath.Separator))+1:]; last != "" && last != "." && last != ".." {
+		dir, r.Path = filepath.Dir(s), filepath.Base(s)
+		r.As = r.Path
+	}
+	var err error
+	if within == nil {
+		r.Tree, err = access.OpenSource(dir)
+		return r, err
+	}
+	in, rest, err := placeWithin(dir, within)
+	if in == "" && r.As != "" && err == nil { // s may be one of the folders itself
+		if in, rest, err = placeWithin(s, within); rest != "." {
+			in = ""
 		}
-		return transfer.Root{}, err
+		r.Path = "."
 	}
-	last := s[strings.LastIndexAny(s, `/`+string(filepath.Separator))+1:]
-	if last == "" || last == "." || last == ".." {
-		tree, err := access.OpenSource(s)
-		return transfer.Root{Tree: tree, Path: ".", Name: s}, err
+	switch {
+	case err != nil:
+		return r, atSource(s, err)
+	case in == "":
+		return r, &session.Error{Kind: session.KindUsage, Err: fmt.Errorf("this host may not read %s", s)}
 	}
-	tree, err := access.OpenSource(filepath.Dir(s))
-	base := filepath.Base(s)
-	return transfer.Root{Tree: tree, Path: base, As: base, Name: s}, err
+	r.Tree, err = access.OpenSourceIn(in, rest)
+	return r, err
+}
+
+// placeWithin finds a place in one of the folders within, "" if it is in none of them. What it returns holds no
+// longer than until somebody exchanges a folder for a symlink.
+func placeWithin(dir string, within []string) (in, rest string, err error) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", "", err
+	}
+	for _, w := range within {
+		root, err := filepath.EvalSymlinks(w)
+		if err != nil {
+			continue
+		}
+		if rest, err := filepath.Rel(root, real); err == nil && filepath.IsLocal(rest) {
+			return w, rest, nil
+		}
+	}
+	return "", "", nil
+}
+
+// atSource is an error of the system with the source as the user named it.
+func atSource(s string, err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		err = fmt.Errorf("%s: %w", s, p.Err)
+	}
+	return err
 }

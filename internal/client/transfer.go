@@ -61,6 +61,9 @@ type Selection struct {
 	// false. It is called after the metadata of the file were read. With Intact, a file that changes
 	// later fails. Without, it is sent again.
 	Intact func(path string) bool
+	// Within are the only folders that a source may be in; nil is any. No symlink leads out of them,
+	// whenever somebody makes it. Get does not take it.
+	Within []string
 	// Part says that Files are a part of the source, as a Shard is. The folders above them are sent,
 	// too, paths that are gone are no failure, and Target.Delete removes only what is in the way.
 	Part bool

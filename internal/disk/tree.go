@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // Tree is a folder and everything below it. Its methods are safe for concurrent use. CheckPath must
@@ -52,6 +53,26 @@ func Open(dir string) (*Tree, error) {
 	if err != nil {
 		return nil, fmt.Errorf("folder %s: %w", dir, bare(err))
 	}
+	return treeOf(root, dir)
+}
+
+// OpenIn opens the tree below rest, a path in the folder dir. The path of dir may lead through symlinks.
+// Those in rest may lead to places in dir only, whenever they are made. The caller closes the tree.
+func OpenIn(dir, rest string) (*Tree, error) {
+	outer, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("folder %s: %w", dir, bare(err))
+	}
+	defer outer.Close()
+	root, err := outer.OpenRoot(rest)
+	if err != nil {
+		return nil, fmt.Errorf("folder %s: %w", filepath.Join(dir, rest), bare(err))
+	}
+	return treeOf(root, dir)
+}
+
+// treeOf returns the tree of a folder, which it closes if it fails.
+func treeOf(root *os.Root, dir string) (*Tree, error) {
 	info, err := root.Stat(".")
 	if err != nil {
 		root.Close()

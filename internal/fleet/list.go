@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"path"
 	"path/filepath"
 	"slices"
@@ -57,7 +58,7 @@ func (c *cutter) count() {
 // lister cuts a source into shards.
 type lister struct {
 	cutter
-	prefix            string                              // of all paths, see base
+	prefix            string                              // of all paths, see prefixOf
 	put               func(number int, list []byte) error // takes the list of a shard: paths, each with NUL at its end, or a range
 	whole             bool                                // files are not cut into ranges
 	linked            map[uint64]uint64                   // by inode: names of listed files that were not met yet
@@ -66,13 +67,13 @@ type lister struct {
 	total, totalBytes int64
 }
 
-// base returns the folder that the paths of a source are relative to, and what they begin with. With a
-// slash at its end, a source stands for what is in it.
-func base(source string) (dir, prefix string) {
+// prefixOf returns what the paths of a source begin with in lists, as at the target. With a slash at its
+// end, a source stands for what is in it.
+func prefixOf(source string) string {
 	if strings.HasSuffix(source, "/") {
-		return source, ""
+		return ""
 	}
-	return strings.TrimSuffix(filepath.Dir(source), "/") + "/", filepath.Base(source) + "/"
+	return filepath.Base(source) + "/"
 }
 
 // file takes a file. Only one name of each file is listed: the last task makes the others.
@@ -144,9 +145,9 @@ func byFolder(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// run lists a job's source.
-func (l *lister) run(ctx context.Context, j *Job) error {
-	_, l.prefix = base(j.Source)
+// run lists a job's source, which has to be in one of the folders within.
+func (l *lister) run(ctx context.Context, j *Job, within []string) error {
+	l.prefix = prefixOf(j.Source)
 	l.linked = make(map[uint64]uint64)
 	l.maxBytes, l.maxFiles = shardBytes, shardFiles
 	l.whole = j.Options.Checksum // to compare a file takes all of it
@@ -156,7 +157,9 @@ func (l *lister) run(ctx context.Context, j *Job) error {
 	if n := j.Options.ShardFiles; n > 0 {
 		l.maxFiles = min(n, largest)
 	}
-	if err := fxfer.ListSource(ctx, j.Source, j.Options.selection(), l.file); err != nil {
+	selection := j.Options.selection()
+	selection.Within = within
+	if err := fxfer.ListSource(ctx, j.Source, selection, l.file); err != nil {
 		return err
 	}
 	return l.flush()
@@ -166,9 +169,9 @@ func (o *Options) selection() fxfer.Selection {
 	return fxfer.Selection{Rules: o.Rules, OneFileSystem: o.OneFileSystem}
 }
 
-// paths reads the list of a shard, whose paths begin with prefix. Whoever made the list may want more
-// than the source.
-func paths(list []byte, prefix string) func(yield func(string, error) bool) {
+// paths reads the list of a shard, whose paths begin with prefix, and yields them as they are below the
+// source. Whoever made the list may want more than that.
+func paths(list []byte, prefix string) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for len(list) > 0 {
 			name, rest, ok := bytes.Cut(list, []byte{0})
@@ -180,7 +183,7 @@ func paths(list []byte, prefix string) func(yield func(string, error) bool) {
 			case p == "", !strings.HasPrefix(p, prefix), path.Clean("/"+p) != "/"+p:
 				yield("", refused("has %q, which is not in the source", p))
 				return
-			case !yield(p, nil):
+			case !yield(p[len(prefix):], nil):
 				return
 			}
 			list = rest

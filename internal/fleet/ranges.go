@@ -30,9 +30,8 @@ func rangeLog(size, shard int64) uint8 {
 
 // putRanges puts a shard for each range of a large file.
 func (l *lister) putRanges(f fxfer.SourceFile, log uint8) error {
-	f.Path = path.Clean(l.prefix + f.Path) // the source itself is "."
 	for n := range (f.Size-1)>>log + 1 {
-		if err := l.put(l.shards, rangeList(fxfer.Range{File: f, Log: log, Number: n})); err != nil {
+		if err := l.put(l.shards, rangeList(fxfer.Range{File: f, Log: log, Number: n}, l.prefix)); err != nil {
 			return err
 		}
 		l.shards++
@@ -42,13 +41,14 @@ func (l *lister) putRanges(f fxfer.SourceFile, log uint8) error {
 }
 
 // rangeList is the list of a shard that is a range: a NUL, which begins no list of paths, what the range
-// and its file are, and the path.
-func rangeList(r fxfer.Range) []byte {
-	return fmt.Appendf(nil, "\x00%d %d %d %d %d\x00%s\x00", r.Log, r.Number, r.File.Size, r.File.ModTime.UnixNano(), r.File.Inode, r.File.Path)
+// and its file are, and the path with the prefix. The source itself is ".".
+func rangeList(r fxfer.Range, prefix string) []byte {
+	name := path.Clean(prefix + r.File.Path)
+	return fmt.Appendf(nil, "\x00%d %d %d %d %d\x00%s\x00", r.Log, r.Number, r.File.Size, r.File.ModTime.UnixNano(), r.File.Inode, name)
 }
 
 // rangeIn reads the list of a shard that is a range, whose path begins with prefix, or is the source
-// itself. It returns nil for a list of paths.
+// itself. The path of its file is below the source then. It returns nil for a list of paths.
 func rangeIn(list []byte, prefix string) (*fxfer.Range, error) {
 	about, isRange := bytes.CutPrefix(list, []byte{0})
 	if !isRange {
@@ -59,7 +59,7 @@ func rangeIn(list []byte, prefix string) (*fxfer.Range, error) {
 	_, err := fmt.Sscanf(string(about), "%d %d %d %d %d", &r.Log, &r.Number, &r.File.Size, &modified, &r.File.Inode)
 	r.File.ModTime = time.Unix(0, modified)
 	if source := path.Clean("/" + prefix)[1:]; source != "" && string(name) == source+"\x00" {
-		r.File.Path, name = source, nil
+		r.File.Path, name = ".", nil
 	}
 	for p, err := range paths(name, prefix) {
 		if err != nil {
@@ -68,7 +68,7 @@ func rangeIn(list []byte, prefix string) (*fxfer.Range, error) {
 		r.File.Path = p
 	}
 	none := r.Log < fxfer.MinRangeLog || r.Log > fxfer.MaxRangeLog || r.File.Size <= 0 || r.Number < 0 || r.Number > (r.File.Size-1)>>r.Log
-	if err != nil || none || !bytes.Equal(rangeList(*r), list) {
+	if err != nil || none || !bytes.Equal(rangeList(*r, prefix), list) {
 		return nil, refused("has %q, which is not a range of a file", about[:min(len(about), 100)])
 	}
 	return r, nil
@@ -79,26 +79,25 @@ func length(r *fxfer.Range) int64 { return min(1<<r.Log, r.File.Size-r.Number<<r
 
 // sendRange sends a range of a file. If the file has to be sent whole, that is for the first range. What
 // is not what was listed any more is left to the last task.
-func (h *held) sendRange(ctx context.Context, dir string, r *fxfer.Range) (*Record, error) {
+func (h *held) sendRange(ctx context.Context, r *fxfer.Range) (*Record, error) {
 	u, err := fxfer.ParseURL(h.job.URL)
 	if err != nil {
 		return nil, err
 	}
 	o := &h.job.Options
 	transfer := fxfer.Transfer{
-		Selection: fxfer.Selection{OneFileSystem: o.OneFileSystem},
+		Selection: fxfer.Selection{OneFileSystem: o.OneFileSystem, Within: h.Read},
 		Target:    fxfer.Target{Delete: o.Delete, NumericIDs: o.NumericIDs},
 		Progress:  func(p fxfer.Progress) { h.bytes.Store(min(p.BytesDone, length(r))) },
 	}
 	done := h.onLine(&transfer)
-	report, err := h.Client.SendRange(ctx, dir, *r, u, transfer)
+	report, err := h.Client.SendRange(ctx, h.job.Source, *r, u, transfer)
 	done() // what is sent whole begins anew
 	switch {
 	case errors.Is(err, fxfer.ErrNoRange) && r.Number == 0:
 		h.Log.Info("sent whole", "key", h.task.key(), "path", r.File.Path, "reason", err)
 		h.note.Store(err.Error())
-		only := func(yield func(string, error) bool) { yield(r.File.Path, nil) }
-		return h.send(ctx, dir, fxfer.Selection{Files: only, Part: true, OneFileSystem: o.OneFileSystem})
+		return h.sendFiles(ctx, func(yield func(string, error) bool) { yield(r.File.Path, nil) })
 	case errors.Is(err, fxfer.ErrNoRange):
 		return &Record{}, nil
 	case err != nil:

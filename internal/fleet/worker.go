@@ -7,9 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -351,7 +350,7 @@ func passed(from, to time.Time) time.Duration {
 }
 
 func (h *held) do(ctx context.Context) (*Record, error) {
-	if err := h.mayRead(); err != nil {
+	if err := h.job.Check(); err != nil {
 		return nil, err
 	}
 	switch h.task.Kind {
@@ -360,50 +359,30 @@ func (h *held) do(ctx context.Context) (*Record, error) {
 	case Send:
 		return h.doShard(ctx)
 	case Finish:
-		if err := missing(h.job); err != nil {
+		if err := h.missing(ctx); err != nil {
 			return nil, err
 		}
-		return h.send(ctx, h.job.Source, fxfer.Selection{Rules: h.job.Options.Rules, OneFileSystem: h.job.Options.OneFileSystem})
+		return h.send(ctx, h.job.Options.selection())
 	}
 	return nil, fmt.Errorf("there is no task %q", h.task.Kind)
 }
 
-// mayRead refuses a job whose source this worker may not read.
-func (h *held) mayRead() error {
-	if err := h.job.Check(); err != nil {
-		return err
-	}
-	real, err := filepath.EvalSymlinks(h.job.Source)
-	if err != nil {
-		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
-	}
-	for _, dir := range h.Read {
-		root, err := filepath.EvalSymlinks(dir)
-		if err != nil {
-			continue
-		}
-		if rest, err := filepath.Rel(root, real); err == nil && filepath.IsLocal(rest) {
-			return nil
-		}
-	}
-	return &fxfer.Error{Kind: fxfer.KindUsage, Err: fmt.Errorf("worker %s may not read %s", h.Name, h.job.Source)}
-}
-
-// missing refuses to finish a job that deletes if the source is empty here, though files were listed:
+// missing refuses to finish a job that deletes if the source has no file here, though files were listed:
 // its file system may not be mounted on this host, and all would be removed at the target.
-func missing(j *Job) error {
+func (h *held) missing(ctx context.Context) error {
+	j := h.job
 	if !j.Options.Delete || j.Files == 0 {
 		return nil
 	}
-	dir, err := os.Open(j.Source)
-	if err != nil {
-		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
+	found := errors.New("a file")
+	err := fxfer.ListSource(ctx, j.Source, fxfer.Selection{Within: h.Read}, func(fxfer.SourceFile) error { return found })
+	switch {
+	case errors.Is(err, found):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%s has no files here, and had %d when it was listed: is it mounted?", j.Source, j.Files)
 	}
-	defer dir.Close()
-	if _, err = dir.Readdirnames(1); errors.Is(err, io.EOF) {
-		return fmt.Errorf("%s is empty here, and had %d files when it was listed: is it mounted?", j.Source, j.Files)
-	}
-	return nil
+	return err
 }
 
 // doList lists the source, and publishes a task for each shard.
@@ -419,7 +398,7 @@ func (h *held) doList(ctx context.Context) (*Record, error) {
 			return publish(ctx, h.js, t, 0) // its list is its own
 		})
 	}}
-	err := l.run(ctx, h.job)
+	err := l.run(ctx, h.job, h.Read)
 	return &Record{List: h.list, Shards: l.shards, Files: l.total, Bytes: l.totalBytes}, err
 }
 
@@ -446,34 +425,40 @@ func (h *held) doShard(ctx context.Context) (*Record, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the list of a shard: %w", err)
 	}
-	dir, prefix := base(h.job.Source)
+	prefix := prefixOf(h.job.Source)
 	if r, err := rangeIn(list, prefix); err != nil {
 		return nil, err
 	} else if r != nil {
-		return h.sendRange(ctx, dir, r)
+		return h.sendRange(ctx, r)
 	}
 	for _, err := range paths(list, prefix) { // nothing of a refused list is sent
 		if err != nil {
 			return nil, err
 		}
 	}
-	return h.send(ctx, dir, fxfer.Selection{Files: paths(list, prefix), Part: true, OneFileSystem: h.job.Options.OneFileSystem})
+	return h.sendFiles(ctx, paths(list, prefix))
 }
 
-// send sends from a source.
-func (h *held) send(ctx context.Context, source string, selection fxfer.Selection) (*Record, error) {
+// sendFiles sends files of the source.
+func (h *held) sendFiles(ctx context.Context, files iter.Seq2[string, error]) (*Record, error) {
+	return h.send(ctx, fxfer.Selection{Files: files, Part: true, OneFileSystem: h.job.Options.OneFileSystem})
+}
+
+// send sends what is selected of the source.
+func (h *held) send(ctx context.Context, selection fxfer.Selection) (*Record, error) {
 	u, err := fxfer.ParseURL(h.job.URL)
 	if err != nil {
 		return nil, err
 	}
 	o := &h.job.Options
+	selection.Within = h.Read
 	transfer := fxfer.Transfer{
 		Selection: selection,
 		Target:    fxfer.Target{Delete: o.Delete, Checksum: o.Checksum, NumericIDs: o.NumericIDs},
 		Progress:  func(p fxfer.Progress) { h.bytes.Store(p.Written) },
 	}
 	defer h.onLine(&transfer)()
-	report, err := h.Client.Send(ctx, []string{source}, u, transfer)
+	report, err := h.Client.Send(ctx, []string{h.job.Source}, u, transfer)
 	if report != nil {
 		h.bytes.Store(report.Written)
 	}

@@ -4,6 +4,7 @@ package fleet_test
 
 import (
 	"bytes"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -144,6 +145,29 @@ func TestSourceInRanges(t *testing.T) {
 	require.EqualValues(t, 1, named)
 	_, again := s.received("receive")
 	require.Zero(t, again)
+}
+
+// TestTargetFolder: a source that is put into the target as a whole changes the content of the target's folder only,
+// as "send" does it.
+func TestTargetFolder(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, 1, "none", short)
+	require.NoError(t, os.WriteFile(filepath.Join(s.source(), "f"), []byte("f"), 0o600))
+	fill(t, random(t), filepath.Join(s.source(), "large"), false)
+	out := filepath.Join(s.dir, "files", "out")
+	require.NoError(t, os.Mkdir(out, 0o700))
+	require.NoError(t, os.Chmod(out, 0o751))
+	require.NoError(t, os.Chmod(s.dir, 0o700))
+	for _, source := range []string{s.source(), filepath.Join(s.source(), "large")} {
+		j, dead := s.wait(s.submit(source, "/out/", fleet.Options{ShardBytes: 4 << 20}))
+		require.Equal(t, fleet.Done, j.State, j.Reason)
+		require.Empty(t, dead)
+	}
+	agree(t, s.source(), filepath.Join(out, "source"))
+	require.FileExists(t, filepath.Join(out, "large"))
+	info, err := os.Stat(out)
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o751), info.Mode().Perm(), "that of the folder above the source")
 }
 
 // TestKilledRanges kills workers and the server while they have ranges of one file. The file is whole
