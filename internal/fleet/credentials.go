@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nkeys"
+
+	"github.com/fxfer/fxfer/internal/identity"
 )
 
 // serverName is in the controller's certificate, whatever its address is: members expect this
@@ -124,26 +126,12 @@ func makeKeys(dir, keyFile string) (*Credentials, error) {
 		Version: Version, Seed: string(seed),
 		Certificate: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})),
 	}
-	if err := writeSecret(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})); err != nil {
+	if err := identity.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600); err != nil {
 		return nil, err
 	}
 	text, err := json.MarshalIndent(c, "", "  ")
 	if err != nil {
 		return nil, err
 	}
-	return c, writeSecret(CredentialsFile(dir), append(text, '\n'))
-}
-
-// writeSecret writes a file whole, for its owner only.
-func writeSecret(file string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".fxfer-*") // its mode is 0600
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.Remove(f.Name()) }()
-	_, err = f.Write(data)
-	if failed := errors.Join(err, f.Sync(), f.Close()); failed != nil {
-		return failed
-	}
-	return os.Rename(f.Name(), file)
+	return c, identity.WriteFile(CredentialsFile(dir), append(text, '\n'), 0o600)
 }

@@ -40,7 +40,7 @@ func (s *Store) DoorCertificate(names ...string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a certificate: %w", err)
 	}
-	if err := writeFile(s.path(doorCertFile), text, 0o600); err != nil {
+	if err := WriteFile(s.path(doorCertFile), text, 0o600); err != nil {
 		return nil, err
 	}
 	return s.loadDoorCertificate()

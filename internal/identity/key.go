@@ -52,7 +52,7 @@ func (s *Store) keyIn(name string) (ed25519.PrivateKey, error) {
 		return nil, fmt.Errorf("make an identity: %w", err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
-	if err := writeFile(s.path(name), text, 0o600); err != nil {
+	if err := WriteFile(s.path(name), text, 0o600); err != nil {
 		return nil, err
 	}
 	return key, nil

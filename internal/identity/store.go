@@ -158,7 +158,7 @@ func (s *Store) update(name string, edit func(text string) (string, error)) erro
 	if info != nil {
 		mode = info.Mode().Perm()
 	}
-	return writeFile(s.path(name), []byte(next), mode)
+	return WriteFile(s.path(name), []byte(next), mode)
 }
 
 // lock waits until no other Store, in this process or another, is changing this folder. The lock is
@@ -217,9 +217,9 @@ func refuseModes(path string, info fs.FileInfo, refused fs.FileMode, why, remedy
 	return &hintError{fmt.Errorf("%s is not trusted: %s (mode %04o)", path, why, info.Mode().Perm()), remedy + path}
 }
 
-// writeFile puts data under path. Readers, also after a crash, see the old file or the whole new
-// one.
-func writeFile(path string, data []byte, mode fs.FileMode) (err error) {
+// WriteFile puts data under path, durably. Readers, also after a crash, see the old file or the whole
+// new one.
+func WriteFile(path string, data []byte, mode fs.FileMode) (err error) {
 	// A list may be a link into someone's configuration repository: replace its target, not the
 	// link.
 	if target, err := filepath.EvalSymlinks(path); err == nil {
