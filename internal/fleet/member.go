@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 // Member asks a fleet about its jobs, and submits them.
 type Member struct {
 	conn    *nats.Conn
+	js      jetstream.JetStream
 	jobs    jetstream.KeyValue
 	records jetstream.KeyValue
 	dead    jetstream.KeyValue
@@ -30,10 +32,10 @@ func Connect(ctx context.Context, q Queue) (*Member, error) {
 		return nil, err
 	}
 	m := &Member{conn: conn}
-	js, err := jetstream.New(conn)
+	m.js, err = jetstream.New(conn)
 	for bucket, kv := range map[string]*jetstream.KeyValue{jobBucket: &m.jobs, recordBucket: &m.records, deadBucket: &m.dead} {
 		if err == nil {
-			*kv, err = js.KeyValue(ctx, bucket)
+			*kv, err = m.js.KeyValue(ctx, bucket)
 		}
 	}
 	if err != nil {
@@ -65,7 +67,7 @@ func (m *Member) Submit(ctx context.Context, source, url string, opt Options) (i
 
 // Jobs returns all jobs, the oldest first.
 func (m *Member) Jobs(ctx context.Context) (all []*Job, err error) {
-	err = each(ctx, m.jobs, "", func(_ string, j *Job) { all = append(all, j) })
+	err = each(ctx, m.js, m.jobs, jetstream.AllKeys, func(_ string, j *Job) { all = append(all, j) })
 	slices.SortFunc(all, func(a, b *Job) int { return strings.Compare(a.ID, b.ID) })
 	return all, err
 }
@@ -74,7 +76,7 @@ func (m *Member) Jobs(ctx context.Context) (all []*Job, err error) {
 // empty for a job that has ended.
 func (m *Member) Active(ctx context.Context, job string) (map[string]*Record, error) {
 	all := make(map[string]*Record)
-	err := each(ctx, m.records, job+".>", func(key string, r *Record) {
+	err := each(ctx, m.js, m.records, job+".>", func(key string, r *Record) {
 		if r.Outcome == Running || r.Outcome == Waiting {
 			all[key] = r
 		}
@@ -94,7 +96,7 @@ func (m *Member) Lines(ctx context.Context) ([]*LineStatus, error) {
 
 // Dead returns the tasks that were given up, of one job or of all, for "".
 func (m *Member) Dead(ctx context.Context, job string) (all []*DeadTask, err error) {
-	err = each(ctx, m.dead, "", func(_ string, d *DeadTask) {
+	err = each(ctx, m.js, m.dead, jetstream.AllKeys, func(_ string, d *DeadTask) {
 		if job == "" || d.Task.Job == job {
 			all = append(all, d)
 		}
@@ -103,20 +105,55 @@ func (m *Member) Dead(ctx context.Context, job string) (all []*DeadTask, err err
 	return all, err
 }
 
-// each calls visit for each value in a bucket whose key fits; "" fits all. It leaves out what it cannot
-// read.
-func each[T any](ctx context.Context, kv jetstream.KeyValue, keys string, visit func(key string, v *T)) error {
-	if keys == "" {
-		keys = jetstream.AllKeys
+// each calls visit once for each value in a bucket whose key fits. It leaves out what it cannot read.
+func each[T any](ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, keys string, visit func(key string, v *T)) error {
+	all, err := entries(ctx, js, kv, keys)
+	for key, entry := range all {
+		if entry.Operation() != jetstream.KeyValuePut {
+			continue
+		}
+		if v, err := decode[T](entry.Value()); err == nil {
+			visit(key, v)
+		}
 	}
-	w, err := kv.Watch(ctx, keys, jetstream.IgnoreDeletes())
+	return err
+}
+
+// entries returns what a bucket has, deleted entries included. A watch that begins is over after as many
+// entries as there were: one that changes meanwhile counts twice, and the last ones are missing. So they
+// are asked for.
+func entries(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, keys string) (map[string]jetstream.KeyValueEntry, error) {
+	w, err := kv.Watch(ctx, keys)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer w.Stop() //nolint:errcheck // the connection ends soon
-	return (&watch{KeyWatcher: w}).all(ctx, func(entry jetstream.KeyValueEntry) {
-		if v, err := decode[T](entry.Value()); err == nil {
-			visit(entry.Key(), v)
+	all := make(map[string]jetstream.KeyValueEntry)
+	if err := (&watch{KeyWatcher: w}).all(ctx, func(entry jetstream.KeyValueEntry) { all[entry.Key()] = entry }); err != nil {
+		return nil, err
+	}
+	s, err := js.Stream(ctx, "KV_"+kv.Bucket())
+	if err != nil {
+		return nil, err
+	}
+	prefix := "$KV." + kv.Bucket() + "."
+	there, err := s.Info(ctx, jetstream.WithSubjectFilter(prefix+keys))
+	if err != nil {
+		return nil, err
+	}
+	for subject := range there.State.Subjects {
+		key := strings.TrimPrefix(subject, prefix)
+		if all[key] != nil {
+			continue
 		}
-	})
+		entry, err := kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all[key] = entry
+	}
+	return all, nil
 }
