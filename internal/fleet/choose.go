@@ -64,12 +64,28 @@ type chooser struct {
 	lease  time.Duration                 // of the last task
 	news   *nats.Subscription            // of new tasks, while there are none
 	woken  chan struct{}
+	opened chan struct{} // a queue was opened
+	opens  *nats.Subscription
 }
 
-func newChooser(conn *nats.Conn, stream jetstream.Stream) *chooser {
-	return &chooser{
+func newChooser(conn *nats.Conn, stream jetstream.Stream) (*chooser, error) {
+	c := &chooser{
 		conn: conn, stream: stream, random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())), //nolint:gosec // it decides about order only
-		tasks: make(map[string]jetstream.Consumer), paused: make(map[string]time.Time), woken: make(chan struct{}, 1),
+		tasks: make(map[string]jetstream.Consumer), paused: make(map[string]time.Time),
+		woken: make(chan struct{}, 1), opened: make(chan struct{}, 1),
+	}
+	var err error
+	c.opens, err = conn.Subscribe(openSubject, note(c.opened))
+	return c, err
+}
+
+// note leaves a note in a channel, unless there is one.
+func note(in chan struct{}) nats.MsgHandler {
+	return func(*nats.Msg) {
+		select {
+		case in <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -77,30 +93,34 @@ func newChooser(conn *nats.Conn, stream jetstream.Stream) *chooser {
 func (c *chooser) next(ctx context.Context) (jetstream.Msg, error) {
 	m, err := c.look(ctx)
 	if m != nil || err != nil {
-		c.close()
+		c.rest()
 		return m, err
 	}
 	if c.news == nil { // a task may have come before
-		c.news, err = c.conn.Subscribe(taskPrefix+">", func(*nats.Msg) {
-			select {
-			case c.woken <- struct{}{}:
-			default:
-			}
-		})
+		c.news, err = c.conn.Subscribe(taskPrefix+">", note(c.woken))
 		return nil, err
 	}
 	_ = c.conn.Publish(idleSubject, nil) // the controller may look for what was lost
 	select {
 	case <-ctx.Done():
 	case <-time.After(lookEvery):
+	case <-c.opened:
+		clear(c.paused)
+		pause(ctx, rand.N(spread)) //nolint:gosec // it decides about order only
 	case <-c.woken:
 		pause(ctx, rand.N(spread)) //nolint:gosec // it decides about order only
 	}
 	return nil, nil
 }
 
-// close ends what next has begun. It is called while nobody waits.
+// close ends what the chooser has begun. It is called while nobody waits.
 func (c *chooser) close() {
+	c.rest()
+	_ = c.opens.Unsubscribe()
+}
+
+// rest ends what next has begun.
+func (c *chooser) rest() {
 	if c.news != nil {
 		_ = c.news.Unsubscribe() // or the connection is gone, and it too
 		c.news = nil

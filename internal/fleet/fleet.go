@@ -25,6 +25,7 @@ const (
 	taskStream   = "fxfer-v1-tasks"
 	taskPrefix   = "fxfer.v1.task."
 	idleSubject  = "fxfer.v1.idle"
+	openSubject  = "fxfer.v1.open"
 	lineSubjects = "fxfer.v1.line.*"
 
 	askSubject    = "fxfer.v1.line.ask"

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -74,4 +75,32 @@ func TestListsAreComplete(t *testing.T) {
 	}
 	close(over)
 	require.NoError(t, <-done)
+}
+
+// TestOpened: a free worker hears that a paused job goes on, also if it has met the pause itself.
+func TestOpened(t *testing.T) {
+	t.Parallel()
+	c, q := queueOf(t)
+	conn, err := connect(t.Context(), q, "worker")
+	require.NoError(t, err)
+	defer conn.Close()
+	tasks, err := newChooser(conn, c.tasks)
+	require.NoError(t, err)
+	defer tasks.close()
+	job, task := &Job{ID: "j", Paused: true}, &Task{Version: Version, Job: "j", Kind: List}
+	require.NoError(t, c.queue(t.Context(), job))
+	require.NoError(t, publish(t.Context(), c.js, task, 0))
+	tasks.avoid(task.subject(), time.Now().Add(time.Hour))
+	m, err := tasks.next(t.Context()) // it begins to listen
+	require.NoError(t, err)
+	require.Nil(t, m)
+	require.NoError(t, conn.Flush())
+	job.Paused = false
+	require.NoError(t, c.queue(t.Context(), job))
+	m, err = tasks.next(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, m)
+	m, err = tasks.next(t.Context())
+	require.NoError(t, err)
+	require.NotNil(t, m, "it avoids the job no more")
 }

@@ -43,10 +43,13 @@ func (c *Controller) queue(ctx context.Context, j *Job) error {
 		return err
 	}
 	c.queues[j.ID] = should
-	if t := c.known[j.ID]; t != nil && !j.Paused {
+	if j.Paused {
+		return nil
+	}
+	if t := c.known[j.ID]; t != nil {
 		t.resumed = time.Now()
 	}
-	return nil
+	return c.js.Conn().Publish(openSubject, nil) // free workers need not wait until they look again
 }
 
 // close removes the tasks of a job and their queue.

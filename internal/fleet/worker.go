@@ -72,7 +72,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // ctx is done
 	}
-	tasks := newChooser(conn, stream)
+	tasks, err := newChooser(conn, stream)
+	if err != nil {
+		return err
+	}
 	defer tasks.close()
 	if w.Line != "" {
 		defer w.joinLine(conn)()
