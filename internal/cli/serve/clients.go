@@ -415,8 +415,19 @@ func whichClient(list []identity.Client, text string) (identity.Principal, error
 	return "", exit.Usage("give the whole key", "%d clients fit %q", len(found), text)
 }
 
+// cutRights cuts the rights from the end of NAME:rights or NAME=rights, as "fxfer serve --share" and lists of
+// clients have them.
+func cutRights(s string) (name, rights string, ok bool) {
+	i := strings.LastIndexAny(s, ":=")
+	if i <= 0 {
+		return "", "", false
+	}
+	_, err := identity.ParseRights(s[i+1:])
+	return s[:i], s[i+1:], err == nil
+}
+
 // checkShares returns the shares of the server if none are named. Otherwise it rejects names of
-// shares that the server does not have.
+// shares that the server does not have, and names with rights at the end if no server runs.
 func (g *grantFlags) checkShares(now *serving) error {
 	if len(g.shares) == 0 {
 		if now == nil || len(now.Shares) == 0 {
@@ -426,6 +437,11 @@ func (g *grantFlags) checkShares(now *serving) error {
 		return nil
 	}
 	for _, s := range g.shares {
+		if now == nil || !slices.Contains(now.Shares, s) {
+			if name, rights, ok := cutRights(s); ok {
+				return exit.Usage("rights are a flag of their own: --share "+term.Name(name)+" --rights "+rights, "%q is not the name of a share", s)
+			}
+		}
 		if now != nil && s != identity.AllShares && !slices.Contains(now.Shares, s) {
 			return exit.Usage("it has "+strings.Join(now.Shares, ", ")+"; start it with a new share first", "the server has no share %q", s)
 		}

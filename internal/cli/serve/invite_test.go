@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/pkg/fxfer"
 )
 
 // TestKilledServer: the file of a server that was killed says nothing about shares. That of one that
@@ -47,6 +49,20 @@ func TestKilledServer(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, now)
 		require.NoError(t, g.checkShares(together(now)))
+	}
+}
+
+// TestRightsInShare: rights are not taken for a part of a share's name, unless a server has such a share.
+func TestRightsInShare(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"s:rw", "s=ro", "s:read+list", "a:b:wo"} {
+		err := (&grantFlags{shares: []string{name}}).checkShares(nil)
+		require.ErrorContains(t, err, "is not the name of a share", name)
+		require.Equal(t, fxfer.KindUsage, fxfer.KindOf(err))
+		require.NoError(t, (&grantFlags{shares: []string{name}}).checkShares(&serving{Shares: []string{name}}))
+	}
+	for _, name := range []string{"s", "s:x", ":rw", "rw", "*"} {
+		require.NoError(t, (&grantFlags{shares: []string{name}}).checkShares(nil), name)
 	}
 }
 
