@@ -45,7 +45,7 @@ func (x *copyWork) serve(ctx context.Context) error {
 	x.out = wire.Append(nil, x.welcome(0))
 	r := wire.NewReader(x.conn, wire.MaxMessage)
 	for {
-		if err := session.WritePatiently(x.conn, x.out, workIdle); err != nil {
+		if err := x.writeMessages(x.out, workIdle); err != nil {
 			return err
 		}
 		x.out = x.out[:0]

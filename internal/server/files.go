@@ -15,7 +15,6 @@ import (
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/pace"
-	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transfer"
 	"github.com/fxfer/fxfer/internal/wire"
 	"lukechampine.com/blake3"
@@ -547,7 +546,7 @@ func (x *fileWork) add(m wire.Message) error {
 }
 
 func (x *fileWork) flush() error {
-	err := session.WritePatiently(x.conn, x.out, workIdle)
+	err := x.writeMessages(x.out, workIdle)
 	x.out = x.out[:0]
 	return err
 }

@@ -111,5 +111,5 @@ func (x *listing) flush() error {
 
 func (x *listing) write(m wire.Message) error {
 	x.out = wire.Append(x.out[:0], m)
-	return session.WritePatiently(x.conn, x.out, admitWithin)
+	return x.writeMessages(x.out, admitWithin)
 }

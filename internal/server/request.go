@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/access"
@@ -21,6 +22,8 @@ type request struct {
 	log    *slog.Logger
 	audit  *audit
 	opened []*access.Scope // closed at the end of the session
+
+	writing sync.Mutex // held while messages are written: pings come in between
 }
 
 func (q *request) base() *request { return q }
@@ -79,7 +82,7 @@ func (q *request) answer(entries []wire.Entry, others ...wire.Message) error {
 func (q *request) finish(out []byte, entries uint64) error {
 	out = wire.Append(out, q.welcome(session.MaxStreams))
 	out = wire.Append(out, &wire.EndManifest{Count: entries})
-	if err := session.WritePatiently(q.conn, out, admitWithin); err != nil {
+	if err := q.writeMessages(out, admitWithin); err != nil {
 		return err
 	}
 	_ = q.conn.CloseWrite()
@@ -89,7 +92,14 @@ func (q *request) finish(out []byte, entries uint64) error {
 
 // send sends a message in the course of a session.
 func (q *request) send(m wire.Message) error {
-	return session.WritePatiently(q.conn, wire.Append(nil, m), session.VerifyPatience)
+	return q.writeMessages(wire.Append(nil, m), session.VerifyPatience)
+}
+
+// writeMessages writes whole messages, see session.WritePatiently. Several goroutines may call it.
+func (q *request) writeMessages(messages []byte, patience time.Duration) error {
+	q.writing.Lock()
+	defer q.writing.Unlock()
+	return session.WritePatiently(q.conn, messages, patience)
 }
 
 // keepPinging pings the client until done is called.

@@ -258,7 +258,7 @@ func (v *verification) flush(b *verifyMessages) error {
 }
 
 func (v *verification) write() error {
-	return session.WritePatiently(v.conn, v.out, session.VerifyPatience)
+	return v.writeMessages(v.out, session.VerifyPatience)
 }
 
 // answerFolders answers which of the names that the client asks about do not exist, until the

@@ -45,8 +45,7 @@ const (
 const writePiece = 16 << 10
 
 // WritePatiently writes b. The peer may take so long for each 16 KiB of it: a slow line needs time, and a
-// peer that reads nothing gets no more. A write deadline stays behind. Only messages of at most 16 KiB may be
-// written by several goroutines at once: longer ones would mix.
+// peer that reads nothing gets no more. A write deadline stays behind. One goroutine may write at a time.
 func WritePatiently(conn interface {
 	io.Writer
 	SetWriteDeadline(t time.Time) error
