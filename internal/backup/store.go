@@ -11,8 +11,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/fxfer/fxfer/internal/database"
 	"github.com/fxfer/fxfer/internal/units"
 )
 
@@ -220,24 +220,12 @@ const StoreName = "history.db"
 // OpenStore returns the store in fxfer's folder home.
 func OpenStore(home string) *Store { return &Store{path: filepath.Join(home, StoreName)} }
 
-func (s *Store) open(readOnly bool) (*bolt.DB, error) {
-	db, err := bolt.Open(s.path, 0o600, &bolt.Options{Timeout: storeWait, ReadOnly: readOnly, NoSync: s.noSync, FreelistType: bolt.FreelistMapType})
-	if err != nil {
-		if errors.Is(err, berrors.ErrTimeout) {
-			err = errors.New("another process has it open")
-		}
-		return nil, fmt.Errorf("open %s: %w", s.path, err)
-	}
-	return db, nil
+func (s *Store) use(readOnly bool, f func(*bolt.DB) error) error {
+	return database.Use(s.path, &bolt.Options{Timeout: storeWait, ReadOnly: readOnly, NoSync: s.noSync, FreelistType: bolt.FreelistMapType}, f)
 }
 
 func (s *Store) update(f func(*bolt.Tx) error) error {
-	db, err := s.open(false)
-	if err != nil {
-		return err
-	}
-	err = db.Update(f)
-	return errors.Join(err, db.Close())
+	return s.use(false, func(db *bolt.DB) error { return db.Update(f) })
 }
 
 // view reads the file. It does nothing if there is no file.
@@ -245,12 +233,7 @@ func (s *Store) view(f func(*bolt.Tx) error) error {
 	if info, err := os.Stat(s.path); errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0 {
 		return nil
 	}
-	db, err := s.open(true)
-	if err != nil {
-		return err
-	}
-	err = db.View(f)
-	return errors.Join(err, db.Close())
+	return s.use(true, func(db *bolt.DB) error { return db.View(f) })
 }
 
 // State returns the state of a job. The state of a new job is zero.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
 
+	"github.com/fxfer/fxfer/internal/database"
 	"github.com/fxfer/fxfer/internal/path/diagnose/words"
 	"github.com/fxfer/fxfer/pkg/fxfer"
 )
@@ -86,16 +86,15 @@ func OpenCopies(opt fxfer.Options, log *slog.Logger) (*Copies, error) {
 		return nil, err
 	}
 	name := filepath.Join(opt.Home, copiesName)
-	db, err := bolt.Open(name, 0o600, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType})
-	if errors.Is(err, berrors.ErrTimeout) {
-		err = errors.New("another server with the same folder makes copies already")
+	c := &Copies{opt: opt, log: log, wake: make(chan struct{}, 1), all: make(map[string]*copyJob)}
+	_, err := database.Open(name, &bolt.Options{Timeout: time.Second, FreelistType: bolt.FreelistMapType}, func(db *bolt.DB) error {
+		c.db = db
+		return c.load()
+	})
+	if errors.Is(err, database.ErrOpen) {
+		err = fmt.Errorf("open %s: another server with the same folder makes copies already", name)
 	}
 	if err != nil {
-		return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("open %s: %w", name, err)}
-	}
-	c := &Copies{opt: opt, log: log, wake: make(chan struct{}, 1), db: db, all: make(map[string]*copyJob)}
-	if err := c.load(); err != nil {
-		_ = db.Close()
 		return nil, &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: err}
 	}
 	return c, nil

@@ -13,7 +13,8 @@ import (
 	"time"
 
 	bolt "go.etcd.io/bbolt"
-	berrors "go.etcd.io/bbolt/errors"
+
+	"github.com/fxfer/fxfer/internal/database"
 )
 
 // About is what a queue knows beside its files.
@@ -231,14 +232,7 @@ func (q *Queue) view(f func(*bolt.Tx) error) error {
 func (q *Queue) open(readOnly bool, f func(*bolt.DB) error) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	db, err := bolt.Open(q.path, 0o600, &bolt.Options{Timeout: queueWait, ReadOnly: readOnly, NoSync: q.noSync, NoGrowSync: q.noSync, FreelistType: bolt.FreelistMapType})
-	if errors.Is(err, berrors.ErrTimeout) {
-		err = errors.New("another process has it open")
-	}
-	if err != nil {
-		return fmt.Errorf("open %s: %w", q.path, err)
-	}
-	return errors.Join(f(db), db.Close())
+	return database.Use(q.path, &bolt.Options{Timeout: queueWait, ReadOnly: readOnly, NoSync: q.noSync, NoGrowSync: q.noSync, FreelistType: bolt.FreelistMapType}, f)
 }
 
 // read decodes a value. It leaves to alone if there is none.
@@ -460,8 +454,8 @@ func (q *Queue) lock(wait time.Duration) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(q.path), 0o700); err != nil {
 		return nil, err
 	}
-	db, err := bolt.Open(q.path+".lock", 0o600, &bolt.Options{Timeout: wait})
-	if errors.Is(err, berrors.ErrTimeout) {
+	db, err := database.Open(q.path+".lock", &bolt.Options{Timeout: wait}, func(*bolt.DB) error { return nil })
+	if errors.Is(err, database.ErrOpen) {
 		err = ErrRunning
 	}
 	if err != nil {
