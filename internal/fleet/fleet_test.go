@@ -507,3 +507,11 @@ func TestAllowed(t *testing.T) {
 	}
 	require.NoError(t, because(nil, nil))
 }
+
+// A worker for which nobody has named a folder may read none, rather than any.
+func TestWorkerReads(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, (&Worker{}).Run(ctx))
+}

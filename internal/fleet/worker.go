@@ -50,6 +50,9 @@ type Worker struct {
 
 // Run takes tasks until ctx is done. While the queue is away, it waits for it, and a transfer goes on.
 func (w *Worker) Run(ctx context.Context) error {
+	if len(w.Read) == 0 { // of the client, that would mean any
+		return errors.New("a worker needs the folders that it may read")
+	}
 	conn, err := connectPatiently(ctx, w.Queue, w.Name, func(err error) { w.Log.Warn("waiting", "error", err) })
 	if ctx.Err() != nil {
 		return nil //nolint:nilerr // somebody ends the worker
