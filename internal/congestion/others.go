@@ -52,7 +52,7 @@ const (
 	// same if it yields again before it had the whole line.
 	yieldPause = 2 * time.Second
 	longPause  = 3 * time.Second
-	// filledFor is for how long the queue must be too long at the least to be that of others.
+	// filledFor is the time in which the queue must be too long in the mean to be that of others.
 	filledFor = 300 * time.Millisecond
 	// rise is the growth per round trip of a session that takes again what the line carries.
 	rise = 0.25
@@ -98,7 +98,6 @@ type others struct {
 	brim   time.Duration // length of the queue when it was full; 0 is unknown
 	pause  time.Duration // how long the queue must be short until a session that yields takes more
 	back   bool          // a session of low priority has not had the whole line since it yielded
-	clear  time.Duration // when the queue was short last, while the session yields
 	most   float64       // bound of free streams, bytes/s
 	peak   float64       // most that was delivered of late beside others, bytes/s
 	quick  time.Duration // until when free streams look for their part of the line quickly
@@ -472,23 +471,20 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 	}
 }
 
-// filled reports whether others fill the queue. Few packets show the noise of hosts, too: the queue
-// must not have been short for a while, unless the session takes more already.
+// filled reports whether others fill the queue. Few packets show the noise of hosts, too: the mean tells.
 func (c *Controller) filled(s Sample) bool {
-	if c.model.queue <= c.floorAim(s) {
-		c.others.clear = s.At
+	m, aim := &c.model, c.floorAim(s)
+	if c.rate > 2*c.floor() && (m.standing > aim || c.grown(s, c.lag(s)) > aim) {
+		return true
 	}
-	if grown := c.grown(s, c.lag(s)); c.rate > 2*c.floor() {
-		return c.model.standing > c.floorAim(s) || grown > c.floorAim(s)
-	}
-	return s.At-c.others.clear > max(s.RTT, filledFor)
+	return m.mean(s.At, max(s.RTT, filledFor)).RTT-m.base > aim
 }
 
 // floorAim is the queue that a session of low priority ignores while it yields. Its few packets meet
 // the bursts of others, and the peer delays their acknowledgements: in the lab, by 2 to 3 ms of 50
 // beside a flow with a window of 4 MB.
 func (c *Controller) floorAim(s Sample) time.Duration {
-	if aim := max(leastAim, c.shortQueue()); c.others.brim == 0 || aim < c.others.brim/brimPart {
+	if aim := c.shortQueue(); c.others.brim == 0 || aim < c.others.brim/brimPart {
 		return max(c.aim(s), aim)
 	}
 	return c.aim(s) // all of the queue may be shorter than these
