@@ -101,7 +101,11 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		w.cruised = min(decided.Rate, decided.Line)
 	case decided.Free > 0 && quic(infos):
 		// A connection of quic-go would need long for a share of its own. All stay at what the
-		// session had when others came, less a part for them.
+		// session had when others came, less a part for them. If it never cruised, that is the line that
+		// the start found: with the line of each test it would have less and less.
+		if w.cruised == 0 {
+			w.cruised = decided.Line
+		}
 		decided.Free, decided.Rate = 0, min(decided.Rate, quicShare*max(w.cruised, decided.Line))
 	case decided.Free > 0 && all(infos, "reno"):
 		decided.Free *= likeCubic(s.InFlight / int64(max(s.MSS, 1)))

@@ -255,3 +255,44 @@ func TestWindowEnding(t *testing.T) {
 	require.InDelta(t, before, last(conns[0]), 0, "it has nothing to send")
 	require.InEpsilon(t, sum, last(conns[3]), 0.01, "it has all of the rate")
 }
+
+// A session of QUIC that meets others at once, before it has cruised, keeps its part: with each test whether
+// they are gone it would have less otherwise.
+func TestWindowQUICBesideOthers(t *testing.T) {
+	const base, filled = 20 * time.Millisecond, 60 * time.Millisecond
+	set := NewStreamSet(nil, nil)
+	var conns [4]*paced
+	for i := range conns {
+		conns[i] = &paced{info: flying(3, base)}
+		conns[i].info.Protocol, conns[i].info.MinRTT = transport.QUIC, base
+		set.Add(uint64(i), conns[i], len(conns))
+	}
+	w := newWindow(set)
+	now, beside, had, sent := w.began, false, 0.0, [4]float64{}
+	for now.Sub(w.began) < time.Minute {
+		now = now.Add(congestion.Every)
+		rate := 0.0
+		for i, p := range conns {
+			bound := 5e5 // until it has one
+			if n := len(p.bounds); n > 0 {
+				bound = min(p.bounds[n-1], 5e6)
+			}
+			rate += bound
+			sent[i] += bound * congestion.Every.Seconds()
+			p.info.Delivered = 3 + uint64(sent[i]/1448)
+			if now.Sub(w.began) > 200*time.Millisecond {
+				p.info.RTT = filled
+			}
+			p.info.Flying = int(bound * p.info.RTT.Seconds())
+			p.info.InFlight = p.info.Flying
+		}
+		w.step(now, congestion.Normal, false)
+		if beside = beside || w.record.Stats(w.control).Shared > 0; beside && had == 0 {
+			had = rate
+		}
+		if beside {
+			require.Greater(t, rate, had/4, "after %v", now.Sub(w.began))
+		}
+	}
+	require.True(t, beside, "it has seen others")
+}
