@@ -24,7 +24,13 @@ func TestProbe(t *testing.T) {
 	opt := ProbeOptions{Time: minProbeTime, Streams: 2, Bytes: 1 << 30}
 	r, err := c.Probe(t.Context(), s.invited(t), opt)
 	require.NoError(t, err)
-	for try := 0; try < 20 && len(r.Flows) < 4; try++ { // a busy host has no time for all
+	exchanges := func() (n int) {
+		for _, x := range r.Exchanges { // on a busy host, none of a kind may be over in its time
+			n += x.Count
+		}
+		return n
+	}
+	for try := 0; try < 20 && (len(r.Flows) < 4 || exchanges() == 0); try++ { // a busy host has no time for all
 		r, err = c.Probe(t.Context(), s.plain(t, ""), opt)
 		require.NoError(t, err)
 	}
@@ -39,11 +45,7 @@ func TestProbe(t *testing.T) {
 	}
 	require.LessOrEqual(t, moved, int64(1<<30)+8*2*wire.FlowBlock)
 	require.Len(t, r.Exchanges, 112)
-	exchanges := 0
-	for _, x := range r.Exchanges { // on a busy host, none of a kind may be over in its time
-		exchanges += x.Count
-	}
-	require.Positive(t, exchanges)
+	require.Positive(t, exchanges())
 	require.Positive(t, r.Rate.PerSecond)
 	require.NotEmpty(t, r.Series)
 	require.Positive(t, r.Choice.Streams)
