@@ -131,6 +131,9 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	if !near && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && c.rate > c.line && s.At-c.calm > soon {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
+	if c.lean.before > 0 && c.lean.step > 0 {
+		c.growth = max(c.growth, leanGrowth)
+	}
 	part := min(1, dt.Seconds()/slow.Seconds())
 	// More by this makes a queue of one packet until it is seen.
 	packet := c.packets(1, s.MSS).Seconds() / slow.Seconds()

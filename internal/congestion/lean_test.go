@@ -7,12 +7,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLeans: beside others whose windows bound them, a session of high priority finds the queue with which it has
-// most of the line. Alone, it only tries one for a moment now and then, and does so again once they are gone.
+// TestLeans: beside others whose windows bound them, a session finds the queue with which it has its part of the
+// line. Alone, it only tries one for a moment now and then, and does so again once they are gone.
 func TestLeans(t *testing.T) {
+	for _, c := range []struct {
+		priority    Priority
+		theirs      float64 // window, as a part of what fills the line
+		least, most float64 // part of the line
+	}{
+		{Normal, 0.95, 0.29, 0.45},
+		{High, 0.45, 0.68, 0.9},
+	} {
+		leans(t, c.priority, c.theirs, c.least, c.most)
+	}
+}
+
+func leans(t *testing.T, priority Priority, theirs, least, most float64) {
 	const line, base, tick = 100e6, 50 * time.Millisecond, 25 * time.Millisecond
 	c := New()
-	c.SetPriority(High)
+	c.SetPriority(priority)
 	c.enter(Cruise, 0)
 	s := Sample{MSS: 1448, Streams: 8, Backlog: 1 << 20, RTT: base}
 	// run returns the mean queue and the session's part of the line.
@@ -30,8 +43,10 @@ func TestLeans(t *testing.T) {
 	}
 	queue, _ := run(0, time.Minute)
 	require.Less(t, queue, 3*time.Millisecond)
-	_, part := run(0.45*line*base.Seconds(), time.Minute)
-	require.Greater(t, part, 0.68)
+	run(theirs*line*base.Seconds(), time.Minute)
+	_, part := run(theirs*line*base.Seconds(), time.Minute)
+	require.Greater(t, part, least)
+	require.Less(t, part, most)
 	run(0, time.Minute)
 	queue, _ = run(0, time.Minute)
 	require.Less(t, queue, 3*time.Millisecond)
