@@ -494,6 +494,12 @@ func scenarios() []scenario {
 			add(name+"-unknown", p, flows(narrow), min(bulk, 120), 0, share(0.8), dropped(2))
 		}
 	}
+	// Few packets show a rate inexactly: that of the start must not look like one that others took.
+	for _, l := range []struct{ rate, rtt, queue int }{{214, 99, 59}, {204, 170, 26}, {183, 108, 50}} {
+		p := simulate.Path{Rate: float64(l.rate) * 1e3, RTT: time.Duration(l.rtt) * ms, Queue: l.queue << 10}
+		add(fmt.Sprintf("narrow-%dk-%dms-alone", l.rate, l.rtt), p,
+			flows(simulate.Flow{Kind: simulate.Session, Count: 1}), 24, 0, share(0.8), unshared())
+	}
 	leaves := simulate.Flow{Kind: simulate.Reno, From: 1500 * ms, To: 6 * time.Second}
 	add("narrow-reno-leaves-6M-2ms", line(5.78, 2200*time.Microsecond, 9.14), flows(small, leaves), 13, 8,
 		share(0.6), dropped(2))

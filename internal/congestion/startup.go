@@ -201,7 +201,7 @@ func (c *Controller) drain(s Sample) {
 	if age >= leastWindow && many && excess > 0 && !late { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
-	if c.far() { // the start may have seen gaps between flights
+	if c.far() && c.packets(windowPackets, s.MSS) < c.model.base { // the start may have seen gaps between flights
 		c.line = max(c.line, c.model.surely(s))
 		excess = c.excess(s)
 	}
