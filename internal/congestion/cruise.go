@@ -92,6 +92,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if c.priority != Low {
 		most = max(most, seconds(c.ahead(trip)*m.base.Seconds()))
 	}
+	if c.lean.tries() {
+		most += c.lean.above
+	}
 	if c.over(s, c.carried()) > most {
 		if m.most() > 0 && c.priority != Low { // a burst has shown more, or others take their part
 			c.line = min(c.line, (1+leastGrowth)*max(m.most(), m.delivered))
@@ -131,7 +134,7 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	if !near && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && c.rate > c.line && s.At-c.calm > soon {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
-	if c.lean.before > 0 && c.lean.step > 0 {
+	if c.lean.tries() {
 		c.growth = max(c.growth, leanGrowth)
 	}
 	part := min(1, dt.Seconds()/slow.Seconds())

@@ -9,9 +9,11 @@ const (
 	leanTrips  = 16
 	leastLean  = time.Second
 	leanGrowth = 0.05
-	// leanHold is how long a session is content with what it found, and highLean the same at high priority.
+	// leanPatience is how many times as long it may take: a session with little of the line makes a queue slowly.
+	leanPatience = 4
+	// leanHold is how long a session is content with what it found, and leanSoon the same where others may be.
 	leanHold = 20 * time.Second
-	highLean = 10 * time.Second
+	leanSoon = 10 * time.Second
 )
 
 // lean is the queue by which a session takes its part of a line where others are and fill no queue: their windows
@@ -23,8 +25,13 @@ type lean struct {
 	at     time.Duration // of the last change
 	until  time.Duration // the next change comes after that
 	before float64       // delivered rate before it, bytes/s
+	was    time.Duration // mean queue then
+	above  time.Duration // what seemed to be in flight beyond the queue then
 	held   float64       // largest rate since, where there is none yet
 }
+
+// tries reports whether the session makes the queue longer, to see what that brings.
+func (l *lean) tries() bool { return l.before > 0 && l.step > 0 }
 
 // leans makes the queue longer as long as that brings as much more as to a session with less than its part of the
 // line, and shorter as long as it costs less.
@@ -38,7 +45,10 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 	}
 	part, step, hold := mostPart, scale(m.base, leanStep), leanHold
 	if c.priority == High {
-		part, step, hold = highPart, 2*step, highLean
+		part = highPart
+	}
+	if c.priority == High || c.line < takenDoubt*c.doubts.best { // others may have the rest: a larger step tells more
+		step, hold = 2*step, leanSoon
 	}
 	wait := max(leanTrips*trip, leastLean)
 	switch {
@@ -46,7 +56,7 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 		*l = lean{step: step, until: s.At + wait}
 	case s.At < c.loss.ceilUntil: // what the queue lost bounds the rate, and the longer one brings nothing yet
 		l.before, l.until = 0, c.loss.ceilUntil
-	case l.before > 0 && s.At-l.at < wait:
+	case l.before > 0 && (s.At-l.at < wait || m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait):
 	case l.before == 0 && s.At < l.until:
 		if s.At-l.at > wait {
 			l.held = max(l.held, m.steady)
@@ -55,10 +65,11 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 			*l = lean{step: step, at: s.At, until: s.At + hold}
 		}
 	default:
-		now := rateSince(m.before(s.At-m.steadyWindow()), s)
+		now := rateSince(m.before(s.At-2*m.steadyWindow()), s)
 		if l.before > 0 {
 			// With a part p of the line, a queue of a part q of the RTT brings q × (1/p - 1).
-			worth := (1/part - 1) * l.step.Abs().Seconds() / (m.base + l.queue).Seconds()
+			made := max((m.usual - l.was).Abs(), l.step.Abs()/2)
+			worth := (1/part - 1) * made.Seconds() / (m.base + m.usual).Seconds()
 			longer, shorter := now, l.before
 			if l.step < 0 {
 				longer, shorter = shorter, longer
@@ -77,6 +88,7 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 		if c.others.brim > 0 {
 			most = min(most, c.others.brim/2)
 		}
-		l.queue, l.at, l.before = min(l.queue+l.step, most), s.At, now
+		l.queue, l.at, l.before, l.was = min(l.queue+l.step, most), s.At, now, m.usual
+		l.above = max(0, c.over(s, c.line)-m.usual)
 	}
 }
