@@ -84,6 +84,9 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 		if l.queue+l.step < 0 {
 			l.step = -l.step
 		}
+		if l.step > 0 { // what was delivered may have been less for a moment
+			now = max(now, c.line)
+		}
 		most := m.base
 		if c.others.brim > 0 {
 			most = min(most, c.others.brim/2)
