@@ -159,8 +159,8 @@ func (p *push) engine(_ context.Context, s *transferSession, control transport.C
 		}
 	}
 	return session.NewSender(control, r, p.source, transfer.SenderOptions{
-		Speculate: s.fresh, Streams: s.gate.bound(s.first), Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock,
-		Event: event, WalkFailed: s.tracker.WalkFailed,
+		Speculate: s.fresh, Streams: s.gate.bound(s.first), Near: !s.relayed() && session.Near(control),
+		Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock, Event: event, WalkFailed: s.tracker.WalkFailed,
 		Message: s.message,
 	}), nil
 }

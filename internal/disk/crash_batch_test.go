@@ -24,7 +24,7 @@ func crashPath(i int) string { return fmt.Sprintf("folder%d/file%d", i%3, i) }
 func crashContent(i int) []byte {
 	size := i * 37
 	if i%100 == 99 {
-		size = checkpointFrom + i
+		size = CheckpointFrom + i
 	}
 	b, _ := blockOf(int64(i), size)
 	return b
@@ -123,7 +123,7 @@ func batchChild() {
 		m := testMeta(crashPath(i), int64(len(crashContent(i))))
 		fail(tree.Mkdir(filepath.Dir(m.Path), 0o755))
 		var s *Staged
-		if m.Size > checkpointFrom {
+		if m.Size > CheckpointFrom {
 			s, err = stageBlocks(tree, m, crashContent(i))
 		} else {
 			s, err = tree.Put(m, crashContent(i), TargetOptions{})

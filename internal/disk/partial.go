@@ -24,9 +24,9 @@ const (
 	// them from the cache afterwards costs nothing.
 	writeBackBytes = 16 << 20
 
-	// Files up to this size have no checkpoint: sending them again takes less time than keeping
-	// one.
-	checkpointFrom = 4 << 20
+	// CheckpointFrom is the size, in bytes, up to which files have no checkpoint: sending them again
+	// takes less time than keeping one.
+	CheckpointFrom = 4 << 20
 )
 
 var (
@@ -198,7 +198,7 @@ func (p *Partial) open(source Identity) (err error) {
 }
 
 // resumable reports whether there is a checkpoint to resume from.
-func (p *Partial) resumable() bool { return p.size > max(p.blockSize, checkpointFrom) }
+func (p *Partial) resumable() bool { return p.size > max(p.blockSize, CheckpointFrom) }
 
 // tracked reports whether there is a keeper, for checkpoints and write-back.
 func (p *Partial) tracked() bool { return p.size < 0 || p.resumable() }

@@ -154,7 +154,7 @@ func TestRangesKeepApart(t *testing.T) {
 		_, err := tree.PartialRange(m, testBlock, x[0], x[1], TargetOptions{})
 		require.Error(t, err, x)
 	}
-	_, err = tree.PartialRange(testMeta("small", checkpointFrom), testBlock, 0, 1, TargetOptions{})
+	_, err = tree.PartialRange(testMeta("small", CheckpointFrom), testBlock, 0, 1, TargetOptions{})
 	require.Error(t, err)
 	_, err = tree.PartialRange(testMeta("stream", -1), testBlock, 0, 1, TargetOptions{})
 	require.Error(t, err)

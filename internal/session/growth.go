@@ -3,6 +3,8 @@ package session
 import (
 	"runtime"
 	"time"
+
+	"github.com/fxfer/fxfer/internal/transport"
 )
 
 // growth decides how many TCP streams to use. It adds streams only after goodput has settled, only
@@ -107,6 +109,12 @@ func sufficient(goodput float64, o *observation) int {
 		n = max(n, int(spareWindow*bdp*float64(o.sending)/float64(o.cwnd))+1)
 	}
 	return n
+}
+
+// Near reports whether the path of a connection that has just begun stays within a building.
+func Near(c transport.Conn) bool {
+	i, ok := c.Info()
+	return ok && isNear(i.RTT)
 }
 
 func isNear(rtt time.Duration) bool { return 0 < rtt && rtt < nearRTT }

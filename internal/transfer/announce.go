@@ -192,6 +192,9 @@ func (a *announcer) failed(path string, err error) {
 
 // add numbers an item. Its blocks cannot be claimed before tell.
 func (a *announcer) add(item Item, tries int) *sending {
+	if x := &item.Entry; a.s.opt.Near && x.Kind == wire.File && x.Size <= nearLargest && item.part() == nil {
+		x.BlockLog = maxBlockLog
+	}
 	e := newSending(item, tries)
 	a.s.manifest.add(e)
 	a.s.side.event(Event{Kind: Found, Index: e.index, Entry: &e.item.Entry})

@@ -21,6 +21,7 @@ type SenderOptions struct {
 	Event      func(*Event)       // takes progress; nil for none
 	Speculate  bool               // send the first blocks before the receiver's answer
 	Streams    int                // how many data streams will come at once; 0 if unknown
+	Near       bool               // the path stays within a building: there is no slow start to share among streams
 	Message    func(wire.Message) // takes messages that are not the engine's
 	WalkFailed func(path string, err error)
 	Prune      bool            // the receiver removes what the source does not have, if nothing failed

@@ -19,6 +19,7 @@ import (
 	"io"
 
 	"github.com/fxfer/fxfer/internal/blockset"
+	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -29,6 +30,9 @@ const (
 	// it can use several streams in slow start, and so that an outage costs little of it: a block
 	// that has not arrived whole is sent again.
 	smallBlocksLog = 8
+	// nearLargest is the largest file that is cut into blocks of full size on a near path: those up to
+	// it have no checkpoint, in which a later session would look for blocks of another size.
+	nearLargest = disk.CheckpointFrom
 	// piece is how many bytes are read and digested at once: large enough for few system calls,
 	// small enough for the L2 cache.
 	piece = 128 << 10

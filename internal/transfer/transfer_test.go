@@ -33,6 +33,7 @@ type session struct {
 	streams int
 	opt     wire.Target
 	patient bool                              // wait for answers
+	near    bool                              // a path within a building
 	memory  *Account                          // of both sides
 	early   bool                              // the source is an EarlySource
 	part    *wire.Range                       // what is sent of each file
@@ -50,7 +51,7 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 	t.Helper()
 	a, b := net.Pipe()
 	x.sender = NewSender(a, wire.NewReader(a, wire.MaxMessage), x.source, SenderOptions{
-		Speculate: !x.patient, Event: x.event, Memory: x.memory,
+		Speculate: !x.patient, Near: x.near, Event: x.event, Memory: x.memory,
 	})
 	x.receiver = NewReceiver(b, wire.NewReader(b, wire.MaxMessage), x.target, ReceiverOptions{
 		Path: x.path, Target: x.opt, Event: func(e *Event) { x.got = append(x.got, *e) }, Memory: x.memory, Early: x.early, Range: x.part,
@@ -181,6 +182,28 @@ func TestTree(t *testing.T) {
 	again.ok(t)
 	require.Less(t, again.sendStats.Read, int64(speculate+1<<maxBlockLog), "unchanged files are not sent")
 	require.Zero(t, again.writeStats.Written)
+}
+
+// TestNear: within a building, a file without a checkpoint is cut into the largest blocks, and up to one
+// of these it travels whole. Other files keep their blocks, of which an earlier session may have left some.
+func TestNear(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	makeTree(t, seeded(t), src)
+	s := session{source: &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "."}}}, target: openTree(t, dst), path: ".", streams: 2, near: true}
+	s.run(t, t.Context())
+	s.ok(t)
+	requireSameTree(t, src, dst)
+	for _, e := range s.got {
+		if e.Kind != Found || e.Entry.Kind != wire.File {
+			continue
+		}
+		want := uint8(maxBlockLog)
+		if e.Entry.Size > disk.CheckpointFrom {
+			want = blockLog(e.Entry.Size)
+			require.Less(t, want, uint8(maxBlockLog), "the test needs a file between these sizes")
+		}
+		require.Equal(t, want, e.Entry.BlockLog, "%d bytes", e.Entry.Size)
+	}
 }
 
 func TestRename(t *testing.T) {
