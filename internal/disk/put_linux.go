@@ -27,8 +27,12 @@ func (f *folder) hasPartial(base string) bool {
 	if !f.ours.partials.Load() {
 		return false
 	}
-	_, err := f.root.Lstat(reservedName(base) + partialSuffix)
-	return !errors.Is(err, fs.ErrNotExist)
+	dir, err := f.dir()
+	if err != nil {
+		return true
+	}
+	var st unix.Stat_t
+	return !errors.Is(statAt(fdOf(dir), reservedName(base)+partialSuffix, &st), fs.ErrNotExist)
 }
 
 // putNamed is put under the reserved name. It takes five system calls if the file is new and gets

@@ -141,8 +141,10 @@ func (t *Tree) SeriesOf(path string) (series, rest string, err error) {
 
 // inState calls do with the folder of facts about the snapshots.
 func (s *Series) inState(do func(*os.Root) error) error {
-	return s.tree.withFolder(s.path, func(root *os.Root) error {
-		f := folder{root: root, path: s.path}
+	if err := CheckPath(s.path); err != nil {
+		return err
+	}
+	return s.tree.with(s.path, func(f *folder) error {
 		state, err := f.enter(seriesState)
 		if err != nil {
 			return err
