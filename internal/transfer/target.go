@@ -94,7 +94,15 @@ func (t *target) checkPath(p string) error {
 	if err := disk.CheckPath(p); err != nil {
 		return err
 	}
-	if first, _, _ := strings.Cut(p, "/"); t.names != nil && !slices.Contains(t.names, first) {
+	return t.checkAsked(p)
+}
+
+// checkAsked refuses a path of the manifest that was not asked for.
+func (t *target) checkAsked(p string) error {
+	if t.names == nil {
+		return nil
+	}
+	if first, _, _ := strings.Cut(p, "/"); !slices.Contains(t.names, first) {
 		return fmt.Errorf("%w: %q was not asked for", disk.ErrPath, p)
 	}
 	return nil
@@ -108,16 +116,20 @@ func (t *target) pathOf(x *wire.Entry) (string, error) {
 	if x.Size == wire.Unknown && t.base != "." && t.snapshot == nil {
 		return "", &wire.Error{Code: wire.CodePath, Text: fmt.Sprintf("%q is a folder, and a stream has no name of its own", t.base)}
 	}
-	if err := t.checkPath(x.Path); err != nil {
+	if err := t.checkAsked(x.Path); err != nil {
 		return "", err
 	}
 	if x.Path == "." && x.Kind != wire.Dir {
 		return "", fmt.Errorf("%w: %q", disk.ErrPath, x.Path)
 	}
-	if t.base == "." {
-		return x.Path, nil
+	p := x.Path
+	switch {
+	case t.base == ".":
+	case p == ".":
+		p = t.base
+	default: // not path.Join, which would make a path clean before it is checked
+		p = t.base + "/" + p
 	}
-	p := path.Join(t.base, x.Path)
 	return p, disk.CheckPath(p)
 }
 
