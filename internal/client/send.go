@@ -201,7 +201,11 @@ func openSource(s string, within []string) (transfer.Root, error) {
 }
 
 func sourceRoot(s string, within []string) (transfer.Root, error) {
+	denied := &session.Error{Kind: session.KindUsage, Err: fmt.Errorf("this host may not read %s", s)}
 	if _, err := os.Lstat(s); err != nil {
+		if within != nil && !missingWithin(s, within) {
+			return transfer.Root{}, denied
+		}
 		return transfer.Root{}, atSource(s, err)
 	}
 	dir, r := s, transfer.Root{Path: ".", Name: s}
@@ -216,19 +220,35 @@ func sourceRoot(s string, within []string) (transfer.Root, error) {
 	}
 	in, rest, err := placeWithin(dir, within)
 	if in == "" && r.As != "" && err == nil { // s may be one of the folders itself
-		if in, rest, err = placeWithin(s, within); rest != "." {
+		if in, rest, _ = placeWithin(s, within); rest != "." {
 			in = ""
 		}
 		r.Path = "."
 	}
-	switch {
-	case err != nil:
-		return r, atSource(s, err)
-	case in == "":
-		return r, &session.Error{Kind: session.KindUsage, Err: fmt.Errorf("this host may not read %s", s)}
+	if in == "" { // whatever err says: nobody learns what else this host has
+		return r, denied
 	}
 	r.Tree, err = access.OpenSourceIn(in, rest)
 	return r, err
+}
+
+// missingWithin reports whether a source that cannot be found is in one of the folders within: its deepest part
+// that exists is, or that folder itself is missing.
+func missingWithin(s string, within []string) bool {
+	for _, w := range within {
+		rest, err := filepath.Rel(w, s)
+		if _, missing := os.Stat(w); missing != nil && err == nil && filepath.IsLocal(rest) {
+			return true
+		}
+	}
+	at := filepath.Clean(s)
+	for up := filepath.Dir(at); up != at; at, up = up, filepath.Dir(up) {
+		if _, err := os.Lstat(at); err == nil {
+			break
+		}
+	}
+	in, _, err := placeWithin(at, within)
+	return err == nil && in != ""
 }
 
 // placeWithin finds a place in one of the folders within, "" if it is in none of them. What it returns holds no

@@ -52,8 +52,33 @@ func TestWithin(t *testing.T) {
 			require.NoError(t, r.Tree.Close())
 		}
 	}
-	_, err := openSource(filepath.Join(dir, "mine", "none"), []string{dir})
-	require.Equal(t, session.KindLocalDisk, session.KindOf(err))
+}
+
+// TestMissingWithin: what is missing in the folders that may be read is an error of the disk. Elsewhere, what is
+// missing and what is there look the same.
+func TestMissingWithin(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for _, name := range []string{"mine/sub", "outside/there"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(dir, name), 0o700))
+	}
+	for link, to := range map[string]string{"mine/out": "../outside", "mine/lost": "../outside/none"} {
+		require.NoError(t, os.Symlink(to, filepath.Join(dir, link)))
+	}
+	within := []string{dir + "/mine", dir + "/away"}
+	for source, want := range map[string]session.Kind{
+		"mine/none": session.KindLocalDisk, "mine/none/x/": session.KindLocalDisk, "mine/sub/none": session.KindLocalDisk,
+		"away": session.KindLocalDisk, "away/x/": session.KindLocalDisk, // it is not mounted
+		"outside/there": session.KindUsage, "outside/none": session.KindUsage, "outside/none/x/": session.KindUsage, "none": session.KindUsage,
+		"mine/out/there": session.KindUsage, "mine/out/none": session.KindUsage, "mine/out/none/": session.KindUsage,
+		"mine/lost/": session.KindUsage, "mine/lost/x": session.KindUsage, "mine/../none": session.KindUsage,
+	} {
+		_, err := openSource(dir+"/"+source, within)
+		require.Equal(t, want, session.KindOf(err), "%s: %v", source, err)
+		if want == session.KindUsage {
+			require.EqualError(t, err, "this host may not read "+dir+"/"+source)
+		}
+	}
 }
 
 // TestWithinRace: somebody exchanges a folder for a symlink to another place, while it is opened.
