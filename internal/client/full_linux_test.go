@@ -77,6 +77,13 @@ func TestFullDisk(t *testing.T) {
 	require.ErrorAs(t, err, &known)
 	require.Equal(t, session.AdviceMakeRoomAgain, known.Advice, "a stream does not resume")
 	require.NoFileExists(t, filepath.Join(s.dir, "stream"))
+
+	big := filepath.Join(t.TempDir(), "big") // refused before anything is written
+	require.NoError(t, os.WriteFile(big, data, 0o600))
+	_, err = c.Send(t.Context(), []string{big}, s.plain(t, "big"), Transfer{})
+	require.ErrorAs(t, err, &known)
+	require.Equal(t, session.KindRemoteDisk, known.Kind)
+	require.Equal(t, session.AdviceMakeRoom, known.Advice)
 }
 
 // TestEarlyGivesWay: what came early goes if the complete file would not fit beside it.

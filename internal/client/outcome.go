@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/units"
 	"github.com/fxfer/fxfer/internal/wire"
@@ -39,7 +40,7 @@ func (j *job) outcome(ctx context.Context, err error) (*session.Report, error) {
 	case r.Failed > 0 && r.Snapshot != "" && j.call.Target.AllowFailed > 0:
 		return r, incompleteSnapshot(r)
 	case r.Failed > 0:
-		return r, failures(r)
+		return r, j.advise(failures(r))
 	case j.call.Target.Strict:
 		return r, notStored(r)
 	}
@@ -114,10 +115,20 @@ func failures(r *session.Report) error {
 			}
 		}
 	}
+	e := &session.Error{Kind: kind, Err: &severalFailed{r.Failed, r.Sent + r.Same, r.Failures[0].Err}}
 	if r.Failed == 1 {
-		return &session.Error{Kind: kind, Err: r.Failures[0].Failure()}
+		e.Err = r.Failures[0].Failure()
 	}
-	return &session.Error{Kind: kind, Err: &severalFailed{r.Failed, r.Sent + r.Same, r.Failures[0].Err}}
+	if noRoom(r.Failures[0].Err) {
+		e.Advice = session.AdviceMakeRoom
+	}
+	return e
+}
+
+// noRoom reports whether an entry failed because it does not fit.
+func noRoom(err error) bool {
+	var coded *wire.Error
+	return errors.As(err, &coded) && coded.Code == wire.CodeNoSpace || errors.Is(err, disk.ErrNoSpace)
 }
 
 func taken(err error) bool {

@@ -79,8 +79,14 @@ func Of(err error) string {
 			return text
 		}
 	}
-	if coded != nil && coded.Remote && coded.Code == wire.CodeRight {
+	if coded == nil || !coded.Remote {
+		return ""
+	}
+	switch coded.Code {
+	case wire.CodeRight:
 		return "`fxfer ls fxfer://HOST/` lists your shares and your rights"
+	case wire.CodeNotFound:
+		return "`fxfer ls fxfer://HOST/SHARE` lists what is there"
 	}
 	return ""
 }

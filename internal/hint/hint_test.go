@@ -32,6 +32,8 @@ func TestOf(t *testing.T) {
 		{&wire.Error{Code: wire.CodeBusy}, "--retry-for"},
 		{&wire.Error{Code: wire.CodeRight}, ""},
 		{&wire.Error{Code: wire.CodeRight, Remote: true}, "fxfer ls"},
+		{&wire.Error{Code: wire.CodeNotFound}, ""},
+		{&fxfer.Error{Err: &wire.Error{Code: wire.CodeNotFound, Remote: true}}, "fxfer ls"},
 		{&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}, "firewall"},
 		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, ""},
 		{fmt.Errorf("w: %w", fxfer.ErrSnapshotExists), "wait a second"},
