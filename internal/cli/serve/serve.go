@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -283,7 +284,11 @@ func (f *serveFlags) addShare(s fxfer.Share) error {
 	}
 	switch {
 	case err != nil:
-		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %w", s.Name, err)}, missingHint(dir, err))
+		hint := missingHint(dir, err)
+		if f.invite && errors.Is(err, fs.ErrNotExist) && slices.ContainsFunc(f.shares, func(share string) bool { return parseShareFlag(share).Name == s.Name }) {
+			hint = "--invite takes no value: it admits to all shares; `fxfer invite --share NAME` admits to one"
+		}
+		return exit.WithHint(&fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %w", s.Name, err)}, hint)
 	case !info.IsDir():
 		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("share %s: %s is not a folder", s.Name, dir)}
 	}

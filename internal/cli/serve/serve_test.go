@@ -5,11 +5,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/hint"
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/internal/outbox"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -73,6 +75,15 @@ func TestSetShares(t *testing.T) {
 		err := f.setShares(c.args)
 		require.ErrorContains(t, err, c.want, name)
 		require.Equal(t, c.kind, fxfer.KindOf(err), name)
+	}
+}
+
+// TestInviteTakesNoValue: a name after --invite is taken for a folder; the hint says what it is.
+func TestInviteTakesNoValue(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, invite := range []bool{true, false} {
+		f := serveFlags{invite: invite, shares: []string{"pub=."}}
+		require.Equal(t, invite, strings.Contains(hint.Of(f.setShares([]string{"pub"})), "--invite takes no value"))
 	}
 }
 
