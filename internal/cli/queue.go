@@ -48,7 +48,7 @@ the copies that you asked this server for: see "fxfer copy --help".`,
 	}
 	c.Flags().AddFlagSet(list.Flags())
 	c.AddCommand(list,
-		newQueueSwitch("pause", "Keep the watcher from sending", "Pause keeps the watcher from beginning another session. A session that runs ends\nfirst. The watcher still collects files. The pause lasts until \"fxfer queue resume\".", true),
+		newQueueSwitch("pause", "Keep the watcher from sending", "Pause keeps the watcher from beginning another session. A session that runs ends\nfirst, but a copy is interrupted. The watcher still collects files. The pause lasts\nuntil \"fxfer queue resume\".", true),
 		newQueueSwitch("resume", "Let the watcher send again", "Resume ends the pause of \"fxfer queue pause\".", false),
 		newQueueEdit("retry", "Try failed files again now",
 			`The watcher tries failed files again after a pause, which grows up to an hour. Retry
@@ -259,7 +259,7 @@ func printQueue(w io.Writer, sum jsonQueue, files []outbox.Listing, all bool, no
 func newQueueSwitch(name, short, long string, paused bool) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " [DIR | URL [ID...]]", Short: short,
-		Long: long + "\n\nWith a URL, it is about copies, whose IDs \"fxfer queue URL\" lists. Without ID, it is\nabout all of yours there. A copy that runs is interrupted.",
+		Long: long + "\n\nWith a URL, it is about copies, whose IDs \"fxfer queue URL\" lists. Without ID, it is\nabout all of yours there.",
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) > 0 && fxfer.IsURL(args[0]) {
 				return option.NoEmpty(args)
