@@ -79,6 +79,7 @@ func (c *Client) Probe(ctx context.Context, u session.URL, opt ProbeOptions) (*P
 	err := p.run(ctx, func(ctx context.Context, welcome *wire.Welcome) (err error) {
 		if report, err = p.measure(ctx, opt, welcome.Ways); err == nil {
 			report.Server, report.Host = serverOf(p.url), wire.Printable(welcome.Host)
+			report.Transport, report.SockBuf = string(p.chosen().transport), int64(c.opt.SockBuf)
 			report.Verdicts = probe.Judge(report) // which names the host
 			report.Choice = choiceFor(report)
 		}

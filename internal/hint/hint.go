@@ -65,7 +65,7 @@ func Of(err error) string {
 		return "a snapshot is named after its time, to the second: wait a second, or name another time"
 	case errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout():
 		return fmt.Sprintf("is the host up? A firewall may block the server's port, %d unless the URL names another: it needs TCP and UDP", identity.DefaultPort)
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, syscall.ECONNREFUSED) && own(err) == "":
 		return "is `fxfer serve` running there, and on this port?"
 	case errors.As(err, &name) && name.IsNotFound:
 		return "check the name of the host"

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -167,6 +168,9 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 	if f.html != "" {
 		return exit.Usage("leave --html out", "there is no page of what one side sees")
 	}
+	if f.probe.Requests {
+		return exit.Usage("name the URL of a server of fxfer", "--requests needs fxfer there, too")
+	}
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, foreignTime)
@@ -175,6 +179,8 @@ func (f *probeFlags) runForeign(c *cobra.Command, address string) error {
 	switch {
 	case err != nil && errors.Is(ctx.Err(), context.Canceled):
 		err = exit.Interrupted("")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		err = exit.WithHint(&fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}, "does a service listen there, and on this port?")
 	case err != nil:
 		err = &fxfer.Error{Kind: fxfer.KindUnreachable, Err: err}
 	}

@@ -116,7 +116,11 @@ func measurements(r *fxfer.ProbeReport) (all rows) {
 	for i := range r.MTU {
 		all.addMTU(&r.MTU[i])
 	}
-	if r.TCP.SndMSS > 0 {
+	switch {
+	case r.TCP.SndMSS == 0:
+	case r.Transport == string(fxfer.TransportQUIC):
+		all.add("QUIC", fmt.Sprintf("payload of a packet %d bytes", r.TCP.SndMSS), r.TCP.Congestion)
+	default:
 		all.add("TCP", tcpParts(&r.TCP)...)
 	}
 	return all
@@ -126,6 +130,9 @@ func measurements(r *fxfer.ProbeReport) (all rows) {
 func remarks(r *fxfer.ProbeReport) (all rows) {
 	if r.Rate.Connections > 0 {
 		all.add("requests", fmt.Sprintf("%s a second of %s on %s, each waiting for its reply", units.Grouped(int64(r.Rate.PerSecond)), "2 KiB", units.Count(int64(r.Rate.Connections), "connection", "connections")))
+	}
+	if r.Transport == string(fxfer.TransportQUIC) && len(r.Exchanges) > 0 {
+		all.add("note", "QUIC has no TCP_NODELAY: who sets it makes no difference in the tables")
 	}
 	if r.Stall {
 		all.add("stalls", "two writes without TCP_NODELAY wait for a delayed ACK: Nagle's algorithm holds the second back; one write does not")
@@ -151,8 +158,14 @@ func (all *rows) addFlow(f *probe.Flow) {
 	}
 	all.add("goodput "+string(f.Direction), goodput, f.Congestion,
 		fmt.Sprintf("%s of %s segments sent again (after slow start %s)", units.Grouped(f.Retransmitted), units.Grouped(f.Segments), units.Percent(f.Loss)))
-	all.add("", fmt.Sprintf("BDP %s, receiver's window %s (full %s of the time), send buffer %s (full %s), receive buffer %s",
-		units.Bytes(f.BDP), units.Bytes(f.SndWnd), units.Percent(f.RwndLimited), units.Bytes(f.SndBuf), units.Percent(f.SndbufLimited), units.Bytes(f.RcvBuf)))
+	known := func(size int64, what, more string) string {
+		if size == 0 { // QUIC has none, and an end that was cut short has not reported it
+			return ""
+		}
+		return what + " " + units.Bytes(size) + more
+	}
+	all.add("", "BDP "+units.Bytes(f.BDP), known(f.SndWnd, "receiver's window", " (full "+units.Percent(f.RwndLimited)+" of the time)"),
+		known(f.SndBuf, "send buffer", " (full "+units.Percent(f.SndbufLimited)+")"), known(f.RcvBuf, "receive buffer", ""))
 }
 
 func (all *rows) addMTU(m *probe.PathMTU) {

@@ -46,9 +46,14 @@ func TestProbeText(t *testing.T) {
 
 	r := report()
 	r.Choice = fxfer.ProbeChoice{Streams: 4, Congestion: "newreno"} // QUIC, whose streams have no buffers
+	r.Transport, r.TCP = string(fxfer.TransportQUIC), probe.TCP{SndMSS: 1410, Congestion: "newreno"}
+	r.Flows = []probe.Flow{{Direction: probe.Up, Streams: 1, Goodput: 1e9, Segments: 9, BDP: 5000, Congestion: "newreno"}}
 	text.Reset()
 	printProbe(&text, r)
 	require.Contains(t, text.String(), "send would     begin with 4 streams, newreno\n")
+	require.Contains(t, text.String(), "               BDP 5.00 kB\n")
+	require.Contains(t, text.String(), "QUIC           payload of a packet 1410 bytes, newreno\n")
+	require.NotContains(t, text.String(), "scaling")
 }
 
 // What a slow path left no time for is not shown as if it were nothing.

@@ -75,6 +75,15 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 		}
 		return []diagnose.Remedy{{Kind: diagnose.MoreStreams, Streams: suffice(f, several), Expect: several.Goodput}}
 	}
+	small := func(v diagnose.Verdict, raise diagnose.RemedyKind) diagnose.Verdict { // a buffer
+		if r.SockBuf == 0 {
+			v.Remedies = append(streams(), diagnose.Remedy{Kind: raise})
+			return v
+		}
+		v.Evidence = append(v.Evidence, diagnose.Fact{Kind: diagnose.SockBufAsked, Bytes: r.SockBuf})
+		v.Remedies = append([]diagnose.Remedy{{Kind: diagnose.AutoSockBuf}}, streams()...)
+		return v
+	}
 	loss := diagnose.Fact{Kind: diagnose.LossAfterStart, Share: f.Loss}
 	rtt := diagnose.Fact{Kind: diagnose.RTTIdleLoaded, Least: seconds(r.Idle.Median), Time: seconds(f.RTT.Median)}
 	noQueue := rtt
@@ -83,13 +92,13 @@ func judgeFlow(f, several *Flow, r *Report) diagnose.Verdict {
 	// A full window that is much larger than the BDP means that the receiver does not empty it in
 	// time.
 	case f.RwndLimited >= limited && f.RwndLimited >= f.SndbufLimited && f.SndWnd <= 4*several.BDP:
-		return diagnose.Verdict{Limiter: diagnose.ReceiverWindow, Side: diagnose.Receiver, Host: receiver, Share: f.RwndLimited,
-			Evidence: []diagnose.Fact{{Kind: diagnose.ReceiverWindowFull, Share: f.RwndLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndWnd, Need: several.BDP}},
-			Remedies: append(streams(), diagnose.Remedy{Kind: diagnose.RaiseRmem})}
+		return small(diagnose.Verdict{Limiter: diagnose.ReceiverWindow, Side: diagnose.Receiver, Host: receiver, Share: f.RwndLimited,
+			Evidence: []diagnose.Fact{{Kind: diagnose.ReceiverWindowFull, Share: f.RwndLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndWnd, Need: several.BDP}}},
+			diagnose.RaiseRmem)
 	case f.SndbufLimited >= limited && f.SndBuf <= 8*several.BDP: // 2/3 are payload
-		return diagnose.Verdict{Limiter: diagnose.SenderBuffer, Side: diagnose.Sender, Host: sender, Share: f.SndbufLimited,
-			Evidence: []diagnose.Fact{{Kind: diagnose.SendBufferFull, Share: f.SndbufLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndBuf, Need: several.BDP}},
-			Remedies: append(streams(), diagnose.Remedy{Kind: diagnose.RaiseWmem})}
+		return small(diagnose.Verdict{Limiter: diagnose.SenderBuffer, Side: diagnose.Sender, Host: sender, Share: f.SndbufLimited,
+			Evidence: []diagnose.Fact{{Kind: diagnose.SendBufferFull, Share: f.SndbufLimited}, {Kind: diagnose.BufferObtained, Bytes: f.SndBuf, Need: several.BDP}}},
+			diagnose.RaiseWmem)
 	case f.SenderCPU >= cpuFull && f.SenderCPU >= f.ReceiverCPU && f.Loss < queued:
 		return diagnose.Verdict{Limiter: diagnose.SenderCPU, Side: diagnose.Sender, Host: sender, Share: f.SenderCPU,
 			Evidence: []diagnose.Fact{{Kind: diagnose.CPUsBusy, Share: f.SenderCPU, Name: string(diagnose.Sender)}}}

@@ -20,6 +20,9 @@ type Report struct {
 	Host     string  `json:"host"`               // the server's own name
 	Loopback bool    `json:"loopback,omitempty"` // the server is on this host
 	Duration float64 `json:"duration_seconds"`
+	// Transport is "tcp" or "quic".
+	Transport string `json:"transport,omitempty"`
+	SockBuf   int64  `json:"socket_buffer_asked_bytes,omitempty"` // by the user; 0 is automatic
 
 	Idle   RTT     `json:"rtt_idle"`
 	Loaded RTT     `json:"rtt_loaded"` // while N streams sent, in the worse direction

@@ -194,6 +194,12 @@ func TestJudge(t *testing.T) {
 		if c.side == diagnose.Receiver {
 			require.Equal(t, "there", all[0].Host, name)
 		}
+		asked := Judge(&Report{Host: "there", SockBuf: 65536, Idle: idle, Flows: []Flow{c.one, c.several}})
+		if c.limiter == diagnose.ReceiverWindow || c.limiter == diagnose.SenderBuffer { // it is as small as the user wanted
+			require.Equal(t, "--sock-buf auto", remedy(asked[0]), name)
+		} else {
+			require.Equal(t, all, asked, name)
+		}
 	}
 	hole := Judge(&Report{MTU: []PathMTU{{Direction: Down, Measured: true, MTU: 1308, Failed: []int{1309}, BlackHole: true}}})
 	require.Equal(t, diagnose.BlackHole, hole[0].Limiter)
