@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/debug"
+	"strings"
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
@@ -15,7 +17,8 @@ import (
 // ErrOpen means that another process did not close a file within the timeout.
 var ErrOpen = errors.New("another process has it open")
 
-// Use opens a file, or makes it, calls f, and closes the file. f must stay in its goroutine.
+// Use opens a file, or makes it, calls f, and closes the file. f must stay in its goroutine. A panic of f's own goes
+// on.
 func Use(path string, opt *bolt.Options, f func(*bolt.DB) error) error {
 	_, err := Open(path, opt, func(db *bolt.DB) error { return errors.Join(f(db), db.Close()) })
 	return err
@@ -32,10 +35,12 @@ func Open(path string, opt *bolt.Options, f func(*bolt.DB) error) (db *bolt.DB, 
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if why := recover(); why != nil {
-			if _, fault := why.(interface{ Addr() uintptr }); fault {
+			release(file)                                             // Close of bbolt may wait for what has panicked
+			if _, fault := why.(interface{ Addr() uintptr }); fault { // whoever reads what is mapped
 				why = "it is cut off"
+			} else if !strings.HasPrefix(panicking(), "go.etcd.io/") {
+				panic(why)
 			}
-			release(file) // Close of bbolt may wait for what has panicked
 			db, err = nil, damaged(path, why)
 		}
 	}()
@@ -53,6 +58,25 @@ func Open(path string, opt *bolt.Options, f func(*bolt.DB) error) (db *bolt.DB, 
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
+}
+
+// panicking returns the first function of a module that the present panic has passed, for the function that recovers it.
+func panicking() string {
+	calls := make([]uintptr, 32)
+	frames := runtime.CallersFrames(calls[:runtime.Callers(3, calls)])
+	begun := false
+	for {
+		f, more := frames.Next()
+		module, _, _ := strings.Cut(f.Function, "/")
+		switch {
+		case f.Function == "runtime.gopanic":
+			begun = true
+		case begun && strings.Contains(module, ".") && strings.Contains(f.Function, "/"): // not of the standard library
+			return f.Function
+		case !more:
+			return ""
+		}
+	}
 }
 
 func damaged(path string, why any) error {

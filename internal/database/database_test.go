@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,6 +76,26 @@ func TestDamaged(t *testing.T) {
 		}
 	}
 	require.Greater(t, refused, len(damage)/2)
+}
+
+// TestOwnPanic: a mistake of the caller's is no damaged file.
+func TestOwnPanic(t *testing.T) {
+	t.Parallel()
+	pointers := map[string]*[]byte{}
+	for name, f := range map[string]func(){
+		"panic": func() { panic("mine") },
+		"index": func() { _ = []byte(nil)[len(os.Args):] },
+		"nil":   func() { _ = *pointers["none"] },
+		"std":   func() { _ = strings.Repeat("x", -len(os.Args)) },
+	} {
+		path := filepath.Join(t.TempDir(), "db")
+		require.Panics(t, func() {
+			_ = Use(path, bolt.DefaultOptions, func(db *bolt.DB) error {
+				return db.Update(func(*bolt.Tx) error { f(); return nil })
+			})
+		}, name)
+		require.NoError(t, Use(path, &bolt.Options{Timeout: 1}, fill), "and it does not stay locked")
+	}
 }
 
 // TestOpen: a file that another one has open is not damaged.

@@ -60,7 +60,7 @@ func (c *change) addNews(n News) (gaveWay bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if first, _ := b.Cursor().First(); first != nil && number-binary.BigEndian.Uint64(first) >= maxNews {
+	if first, _ := b.Cursor().First(); first != nil && (len(first) != 8 || number-binary.BigEndian.Uint64(first) >= maxNews) {
 		if gaveWay, err = true, b.Delete(first); err != nil {
 			return gaveWay, err
 		}
