@@ -112,7 +112,7 @@ With --name, "lab set NAME" changes the link while CMD runs.`,
 	c.Flags().StringArrayVar(&run.legs, "leg", nil, "`line` between two hosts, as for plan; repeat it for each leg, from left to right")
 	c.Flags().StringArrayVar(&run.middle, "middle", nil, "shell `command` to run on a host between two legs; repeat it, from left to right")
 	c.Flags().StringVar(&run.name, "name", "", "`name` under which lab set, exec and down find this lab")
-	c.Flags().StringArrayVar(&run.cross, "cross", nil, "`others` on the line: cubic:N, bbr:N or udp:RATE, then up or down, and seconds, as in\n"+
+	c.Flags().StringArrayVar(&run.cross, "cross", nil, "`others` on the line: cubic:N, bbr:N or udp:RATE, then up or down, and seconds, as in "+
 		"cubic:2,10,30; can be repeated")
 	c.Flags().BoolVar(&run.ping, "ping", false, "measure the delay that traffic adds, every 20 ms")
 	c.Flags().StringVar(&run.json, "json", "", "write counters, cross traffic and delays to this `file` as JSON")
@@ -605,7 +605,7 @@ func newLinkFlags() *linkFlags {
 	f.set.StringVar(&f.down, "down", "", "`rate` from right to left, if the two differ")
 	f.rtt = 10 * time.Millisecond
 	option.Add(f.set, &f.rtt, "rtt", "time", "10ms", "round-trip time of the empty link", parseLabTime)
-	option.Add(f.set, &f.jitter, "jitter", "time", "", "time by which the round trip is longer or shorter at most: every so often, each direction\n"+
+	option.Add(f.set, &f.jitter, "jitter", "time", "", "time by which the round trip is longer or shorter at most: every so often, each direction "+
 		"draws half of it anew, uniformly; packets keep their order", parseLabTime)
 	f.set.StringVar(&f.queue, "queue", "1bdp", "`size` of the queue before the line: bytes, 64KiB, or 0.5bdp (half of rate × rtt)")
 	f.set.StringVar(&f.aqm, "aqm", "none", "`how` the queue drops early: codel (RFC 8289) or none")

@@ -85,7 +85,7 @@ func (l *logFlags) open(errs io.Writer, quiet bool) (*serverLog, error) {
 	handler := func(opt *slog.HandlerOptions) slog.Handler { return slog.NewTextHandler(errs, forPeople(opt)) }
 	if l.format == "json" || l.format == option.Auto && !term.IsTerminal(errs) {
 		s.talk = nil
-		handler = func(opt *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(errs, opt) }
+		handler = func(opt *slog.HandlerOptions) slog.Handler { return slog.NewJSONHandler(errs, forPrograms(opt)) }
 	}
 	s.log = slog.New(handler(opt))
 	switch l.audit {
@@ -105,16 +105,30 @@ func (l *logFlags) open(errs io.Writer, quiet bool) (*serverLog, error) {
 // forPeople returns options for lines that people read: they lack error=<nil>, which looks like an
 // error.
 func forPeople(opt *slog.HandlerOptions) *slog.HandlerOptions {
-	var o slog.HandlerOptions
-	if opt != nil {
-		o = *opt
-	}
-	o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
+	return replacing(opt, func(a slog.Attr) slog.Attr {
 		if a.Key == "error" && a.Value.Any() == nil {
 			return slog.Attr{}
 		}
 		return a
+	})
+}
+
+// forPrograms returns options for records: a duration is in seconds, like those that have it in their name.
+func forPrograms(opt *slog.HandlerOptions) *slog.HandlerOptions {
+	return replacing(opt, func(a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			a.Value = slog.Float64Value(a.Value.Duration().Seconds())
+		}
+		return a
+	})
+}
+
+func replacing(opt *slog.HandlerOptions, replace func(slog.Attr) slog.Attr) *slog.HandlerOptions {
+	var o slog.HandlerOptions
+	if opt != nil {
+		o = *opt
 	}
+	o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr { return replace(a) }
 	return &o
 }
 

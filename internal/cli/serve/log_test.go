@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -23,5 +24,7 @@ func TestLogWithoutError(t *testing.T) {
 		require.True(t, strings.HasSuffix(out.String(), want), out.String())
 		s.log.Info("ends", "error", errors.New("lost"))
 		require.Contains(t, out.String(), "lost")
+		s.log.Warn("tries", "again in", 1500*time.Millisecond)
+		require.Contains(t, out.String(), map[string]string{"text": `"again in"=1.5s`, "json": `"again in":1.5}`}[format])
 	}
 }
