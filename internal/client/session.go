@@ -87,6 +87,7 @@ func (s *transferSession) run(ctx context.Context) error {
 	if err := s.begin(ctx, control); err != nil {
 		return err
 	}
+	s.tasks.Go(func() { s.watchCrawl(ctx, cancel) })
 	s.tasks.Go(func() { watchDead(ctx, s.heard.look, session.TimeoutOf(control), s.reach, cancel) })
 	s.streams.grow(s.first)
 	if s.client.opt.Transport == session.TransportAuto && s.cfg.Protocol == transport.TCP {

@@ -29,6 +29,8 @@ type StreamSet struct {
 	// added; nil knows nothing.
 	Narrow func() (rate float64, streams int)
 
+	read atomic.Int64 // bytes, from all streams
+
 	mu    sync.Mutex // guards what follows
 	conns map[uint64]*DataStream
 	most  int           // streams at a time so far
@@ -196,6 +198,16 @@ func (s *StreamSet) Stats() PathStats {
 	return p
 }
 
+// Moved returns how many bytes of the streams the peer's kernel has acknowledged, of an end that sends, or how many
+// this end has read. known is false if there are no streams, or if the system does not count what is acknowledged.
+func (s *StreamSet) Moved(sends bool) (n int64, known bool) {
+	if !sends {
+		return s.read.Load(), s.Count() > 0
+	}
+	sums, open := s.sums()
+	return int64(sums.acked), open > 0
+}
+
 // setControl notes what the controller of the streams has met and done.
 func (s *StreamSet) setControl(stats congestion.Stats) {
 	s.mu.Lock()
@@ -299,9 +311,12 @@ func (d *DataStream) ReadRest(p []byte) (int, error) { return d.read(p, d.Conn.R
 func (d *DataStream) read(p []byte, read func([]byte) (int, error)) (int, error) {
 	in := d.set.in
 	if in == nil || !in.Limited() {
-		return read(p)
+		n, err := read(p)
+		d.set.read.Add(int64(n))
+		return n, err
 	}
 	n, err := read(p[:min(len(p), in.Step())])
+	d.set.read.Add(int64(n))
 	_ = d.wait(in, n) // fails only when the stream is closed: the next Read does, too
 	return n, err
 }

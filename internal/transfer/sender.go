@@ -106,7 +106,13 @@ func (s *Sender) end(cause error) {
 func (s *Sender) Done() <-chan struct{} { return s.side.ctx.Done() }
 
 // Stats returns the counters so far.
-func (s *Sender) Stats() Stats { return s.side.counts.stats() }
+func (s *Sender) Stats() Stats {
+	now := s.side.counts.stats()
+	for _, x := range s.Streams() {
+		now.Underway += int64(x.InFlight)
+	}
+	return now
+}
 
 // Send queues a message that is not the engine's.
 func (s *Sender) Send(m wire.Message) { s.send(m) }

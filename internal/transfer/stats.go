@@ -12,16 +12,19 @@ type Stats struct {
 	Rejected int64 // blocks whose digest was wrong
 	Raw      int64 // sent, before compression
 	Coded    int64 // sent, after compression
+	Underway int64 // blocks that have been sent and not acknowledged now; at the receiver that have begun to arrive
 }
 
 // counters are the counters behind Stats. Any goroutine may add to them.
 type counters struct {
 	read, written, copied, resumed, resent, rejected, raw, coded atomic.Int64
+	arriving                                                     atomic.Int64 // blocks
 }
 
 func (c *counters) stats() Stats {
 	return Stats{
 		Read: c.read.Load(), Written: c.written.Load(), Copied: c.copied.Load(), Resumed: c.resumed.Load(),
 		Resent: c.resent.Load(), Rejected: c.rejected.Load(), Raw: c.raw.Load(), Coded: c.coded.Load(),
+		Underway: c.arriving.Load(),
 	}
 }

@@ -139,7 +139,10 @@ func (in *inbox) receive(h *wire.BlockHeader) (written bool, err error) {
 		}
 	}
 	if todo != want {
-		if _, err := io.ReadFull(&in.from, in.buf[:h.Length]); err != nil {
+		in.side.counts.arriving.Add(1)
+		_, err := io.ReadFull(&in.from, in.buf[:h.Length])
+		in.side.counts.arriving.Add(-1)
+		if err != nil {
 			return false, err
 		}
 		if todo == hold {
@@ -147,7 +150,9 @@ func (in *inbox) receive(h *wire.BlockHeader) (written bool, err error) {
 		}
 		return false, nil
 	}
+	in.side.counts.arriving.Add(1)
 	c, err := in.read(e, h)
+	in.side.counts.arriving.Add(-1)
 	if errors.Is(err, errOld) {
 		in.reject(e, h)
 		return false, nil

@@ -341,6 +341,40 @@ func (d *silent) Close() error {
 	return d.Conn.Close()
 }
 
+// TestUnderway: both ends know that a block is on its way while a peer sends its bytes slowly, and only then.
+func TestUnderway(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(src, "f"), randomBytes(seeded(t), 1<<20), 0o600))
+	s := session{streams: 1, path: ".", source: &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "."}}}, target: openTree(t, dst)}
+	slow := 0
+	s.wrap = func(_ int, c net.Conn) net.Conn {
+		return writes{c, func(p []byte) (int, error) {
+			if slow > 0 || len(p) < wire.BlockHeaderLen*2 {
+				return c.Write(p)
+			}
+			n, err := c.Write(p[:len(p)/2])
+			require.Eventually(t, func() bool { return s.receiver.Stats().Underway == 1 }, time.Minute, time.Millisecond)
+			require.EqualValues(t, 1, s.sender.Stats().Underway)
+			slow++
+			m, err2 := c.Write(p[n:])
+			return n + m, errors.Join(err, err2)
+		}}
+	}
+	s.run(t, t.Context())
+	s.ok(t)
+	require.Equal(t, 1, slow)
+	require.Zero(t, s.sendStats.Underway)
+	require.Zero(t, s.writeStats.Underway)
+}
+
+// writes is a connection with another Write.
+type writes struct {
+	net.Conn
+	write func(p []byte) (int, error)
+}
+
+func (w writes) Write(p []byte) (int, error) { return w.write(p) }
+
 // TestResume cuts a session at random moments until the file is there. Nothing that the receiver
 // has recorded travels again.
 func TestResume(t *testing.T) {
