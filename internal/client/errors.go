@@ -113,6 +113,8 @@ func describeCode(coded *wire.Error, server string) error {
 		e.Advice = session.AdviceServerLog
 	case wire.CodeNoSpace:
 		e.Advice = session.AdviceMakeRoom
+	case wire.CodeSilent:
+		e.Advice = session.AdviceRetry
 	case wire.CodeBusy:
 		if coded.Remote {
 			e.Advice = session.AdviceRetryLater

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/session"
 	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
 )
 
 // TestDescribeLost: to run the command again is no advice where another service has the port.
@@ -29,4 +30,13 @@ func TestDescribeLost(t *testing.T) {
 			require.Equal(t, !errors.Is(cause, transport.ErrProtocol), temporary(cause), "%v", cause)
 		}
 	}
+}
+
+// TestDescribeSilent: who was not heard can try again.
+func TestDescribeSilent(t *testing.T) {
+	t.Parallel()
+	var known *session.Error
+	require.ErrorAs(t, describe(t.Context(), &wire.Error{Code: wire.CodeSilent, Text: "x", Remote: true}, "nas:7433"), &known)
+	require.Equal(t, session.KindUnreachable, known.Kind)
+	require.Equal(t, session.AdviceRetry, known.Advice)
 }

@@ -289,7 +289,7 @@ func refusal(cause error) *wire.Refuse {
 	case errors.Is(cause, wire.ErrMalformed): // on a data stream
 		return &wire.Refuse{Code: wire.CodeProtocol, Text: cause.Error()}
 	case errors.Is(cause, os.ErrDeadlineExceeded):
-		return &wire.Refuse{Code: wire.CodeSilent, Text: "this host was silent for too long"}
+		return &wire.Refuse{Code: wire.CodeSilent, Text: "the other side has heard nothing from this host for too long"}
 	case errors.Is(cause, context.Canceled):
 		return &wire.Refuse{Code: wire.CodeCancelled, Text: "stopped by the user"}
 	}
