@@ -29,8 +29,6 @@ type StreamSet struct {
 	// added; nil knows nothing.
 	Narrow func() (rate float64, streams int)
 
-	read atomic.Int64 // bytes, from all streams
-
 	mu    sync.Mutex // guards what follows
 	conns map[uint64]*DataStream
 	most  int           // streams at a time so far
@@ -198,14 +196,20 @@ func (s *StreamSet) Stats() PathStats {
 	return p
 }
 
-// Moved returns how many bytes of the streams the peer's kernel has acknowledged, of an end that sends, or how many
-// this end has read. known is false if there are no streams, or if the system does not count what is acknowledged.
-func (s *StreamSet) Moved(sends bool) (n int64, known bool) {
-	if !sends {
-		return s.read.Load(), s.Count() > 0
+// Moved returns how many bytes of each open stream the peer's kernel has acknowledged, of an end that sends, or how
+// many this end has read. A stream is missing if the system does not count what is acknowledged.
+func (s *StreamSet) Moved(sends bool) map[uint64]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	moved := make(map[uint64]int64, len(s.conns))
+	for id, d := range s.conns {
+		if !sends {
+			moved[id] = d.received.Load()
+		} else if i, ok := d.Info(); ok {
+			moved[id] = int64(i.BytesAcked)
+		}
 	}
-	sums, open := s.sums()
-	return int64(sums.acked), open > 0
+	return moved
 }
 
 // setControl notes what the controller of the streams has met and done.
@@ -224,6 +228,8 @@ type DataStream struct {
 	ID      uint64
 	Retired atomic.Bool     // another stream does its work; it does not count any more
 	Context context.Context // ends when the stream is closed
+
+	received atomic.Int64 // bytes
 
 	set     *StreamSet
 	since   time.Time
@@ -312,11 +318,11 @@ func (d *DataStream) read(p []byte, read func([]byte) (int, error)) (int, error)
 	in := d.set.in
 	if in == nil || !in.Limited() {
 		n, err := read(p)
-		d.set.read.Add(int64(n))
+		d.received.Add(int64(n))
 		return n, err
 	}
 	n, err := read(p[:min(len(p), in.Step())])
-	d.set.read.Add(int64(n))
+	d.received.Add(int64(n))
 	_ = d.wait(in, n) // fails only when the stream is closed: the next Read does, too
 	return n, err
 }
