@@ -28,6 +28,23 @@ func (l *liar) Update(s congestion.Sample) congestion.Decision {
 	return d
 }
 
+// TestBeginsSlowest: a session that begins with what the slowest line carries has a fast one in time.
+func TestBeginsSlowest(t *testing.T) {
+	t.Parallel()
+	for _, rtt := range []time.Duration{5 * time.Millisecond, 20 * time.Millisecond, 200 * time.Millisecond} {
+		for _, p := range []congestion.Priority{congestion.Low, congestion.Normal, congestion.High} {
+			const rate = 100e6
+			r := simulate.Run(simulate.Scenario{
+				Path: simulate.Path{Rate: rate, RTT: rtt, MSS: 1448, Queue: int(rate / 8 * rtt.Seconds())},
+				For:  90 * time.Second, Seed: 3,
+				Flows: []simulate.Flow{{Kind: simulate.Session, Count: 1, Priority: p, Begins: 9600}},
+			})
+			later := r.Goodput(0, 60*time.Second, 90*time.Second) / rate
+			require.Greater(t, later, 0.8, "%v, %v", rtt, p)
+		}
+	}
+}
+
 // TestLiesAboutSiblings: whatever a server says of siblings, and however often, the rate stays one that can be, and
 // the session goes on after it. It may keep a wrong idea of the line for long: a server can slow down its clients anyway.
 func TestLiesAboutSiblings(t *testing.T) {

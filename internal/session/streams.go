@@ -83,11 +83,18 @@ func NarrowLine(rate uint64, rtt time.Duration, most int) func() (float64, int) 
 	return func() (float64, int) { return float64(rate), streams }
 }
 
+// leastLine is the rate in bytes/s of the slowest line that is measured: 9.6 kbit/s. A session that begins with much
+// less never gets anywhere, whether a peer says so or a host slept while it connected.
+const leastLine = 9600.0 / 8
+
 func (s *StreamSet) narrow() (rate float64, streams int) {
 	if s == nil || s.Narrow == nil {
 		return 0, 0
 	}
-	return s.Narrow()
+	if rate, streams = s.Narrow(); rate > 0 {
+		rate = max(rate, leastLine)
+	}
+	return rate, streams
 }
 
 // Add takes a connected stream that has joined the session. It returns nil, and leaves c open, if

@@ -37,6 +37,7 @@ func TestNarrowLine(t *testing.T) {
 		streams int // 0: not narrow
 	}{
 		{0, time.Second, 0},
+		{1, time.Second, 1},
 		{1200, 1500 * time.Millisecond, 1},
 		{64e3, 700 * time.Millisecond, 3},
 		{1e9, 700 * time.Millisecond, 0},
@@ -47,9 +48,13 @@ func TestNarrowLine(t *testing.T) {
 		rate, streams := set.narrow()
 		require.Equal(t, c.streams, streams, "%+v", c)
 		if c.streams > 0 {
-			require.InDelta(t, float64(c.rate), rate, 0)
+			require.InDelta(t, max(1200, float64(c.rate)), rate, 0, "the slowest line that is measured carries 1200")
 		}
 	}
+	near := NewStreamSet(nil, nil)
+	near.Narrow = func() (float64, int) { return 0, 2 }
+	rate, _ := near.narrow()
+	require.Zero(t, rate, "nothing is known of the rate")
 }
 
 // recorder is a transport.Conn that notes the length of each write.
