@@ -197,8 +197,11 @@ func (c *Controller) drain(s Sample) {
 	excess := c.excess(s)
 	many := s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS)
 	c.opening.silent = age > 0 && (c.opening.silent || s.Delivered == c.prior.Delivered)
-	late := c.far() && c.opening.silent                    // less of what the peer got is known
-	if age >= leastWindow && many && excess > 0 && !late { // while there is a queue, this is what the line carries
+	late := c.far() && c.opening.silent // less of what the peer got is known
+	// A smoothed RTT shows a queue for longer than it is there. If less was in flight than fills the path, the
+	// rate is what was sent. On a far path a window may be less than that.
+	filled := c.far() || float64(c.prior.InFlight) >= c.line*c.model.base.Seconds()
+	if age >= leastWindow && many && excess > 0 && filled && !late { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
 	if c.far() && c.packets(windowPackets, s.MSS) < c.model.base { // the start may have seen gaps between flights
