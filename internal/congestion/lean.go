@@ -9,7 +9,8 @@ const (
 	leanTrips  = 16
 	leastLean  = time.Second
 	leanGrowth = 0.05
-	// leanPatience is how many times as long it may take: a session with little of the line makes a queue slowly.
+	// leanPatience is how many times as long it may take at normal priority: with little of the line, a session makes
+	// a queue slowly.
 	leanPatience = 4
 	// leanHold is how long a session is content with what it found, and leanSoon the same where others may be.
 	leanHold = 20 * time.Second
@@ -56,7 +57,8 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 		*l = lean{step: step, until: s.At + wait}
 	case s.At < c.loss.ceilUntil: // what the queue lost bounds the rate, and the longer one brings nothing yet
 		l.before, l.until = 0, c.loss.ceilUntil
-	case l.before > 0 && (s.At-l.at < wait || m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait):
+	case l.before > 0 && s.At-l.at < wait:
+	case l.before > 0 && c.priority != High && m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait:
 	case l.before == 0 && s.At < l.until:
 		if s.At-l.at > wait {
 			l.held = max(l.held, m.steady)

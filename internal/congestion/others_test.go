@@ -144,7 +144,7 @@ func TestRested(t *testing.T) {
 				s.RTT += 4 * time.Millisecond
 			}
 			c.Update(s)
-			c.state, c.rate, c.line, c.model.base = Cruise, 4e6, 4e6, 100*time.Millisecond
+			c.state, c.rate, c.line, c.model.base, c.lean = Cruise, 4e6, 4e6, 100*time.Millisecond, lean{}
 		}
 		return c.aim(s)
 	}

@@ -32,7 +32,7 @@ func TestTransferBeyondKeys(t *testing.T) {
 	require.NoError(t, err)
 	c, err := client.New(client.Options{Home: t.TempDir(), Transport: session.TransportTCP, StandardCrypto: true, Streams: 1})
 	require.NoError(t, err)
-	large := sessiontest.RandomFile(t, filepath.Join(from, "large"), 2<<20+77)
+	large := sessiontest.RandomFile(t, filepath.Join(from, "large"), 3<<20+77)
 	report, err := c.Send(t.Context(), []string{from + "/"}, u, client.Transfer{})
 	require.NoError(t, err)
 	require.Positive(t, report.Resent, "no stream has ended")
