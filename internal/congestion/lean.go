@@ -48,7 +48,8 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 	if c.priority == High {
 		part = highPart
 	}
-	if c.priority == High || c.line < takenDoubt*c.doubts.best { // others may have the rest: a larger step tells more
+	taken := c.line < takenDoubt*c.doubts.best // others may have the rest: a larger step tells more
+	if c.priority == High || taken {
 		step, hold = 2*step, leanSoon
 	}
 	wait := max(leanTrips*trip, leastLean)
@@ -94,6 +95,8 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 			most = min(most, c.others.brim/2)
 		}
 		l.queue, l.at, l.before, l.was = min(l.queue+l.step, most), s.At, now, m.usual
-		l.above = max(0, c.over(s, c.line)-m.usual)
+		if l.above = 0; taken {
+			l.above = max(0, c.over(s, c.line)-m.usual)
+		}
 	}
 }
