@@ -38,7 +38,7 @@ func (l *lean) tries() bool { return l.before > 0 && l.step > 0 }
 // line, and shorter as long as it costs less.
 func (c *Controller) leans(s Sample, trip time.Duration) {
 	l, m := &c.lean, &c.model
-	// On a short path, the usual aim is as long already.
+	// Below 25 ms, the usual aim is as long already.
 	needless := c.priority == Low || c.priority == Normal && c.usualAim() > scale(m.base, leanStep)
 	if needless || c.siblings.crowd(s.At) || s.Backlog == 0 {
 		*l = lean{}
