@@ -87,7 +87,12 @@ func (s *transferSession) run(ctx context.Context) error {
 	if err := s.begin(ctx, control); err != nil {
 		return err
 	}
-	s.tasks.Go(func() { s.watchCrawl(ctx, cancel) })
+	crawl := session.Crawl{
+		Peer: s.url.Address(), Engine: s.engine, Set: s.set, Telemetry: s.measured,
+		Patient: func(bool) bool { return s.priority.now() == wire.LowPriority },
+		Notice:  func(text string) { s.client.notice("%s", text) },
+	}
+	s.tasks.Go(func() { crawl.Watch(ctx, cancel) })
 	s.tasks.Go(func() { watchDead(ctx, s.heard.look, session.TimeoutOf(control), s.reach, cancel) })
 	s.streams.grow(s.first)
 	if s.client.opt.Transport == session.TransportAuto && s.cfg.Protocol == transport.TCP {

@@ -120,6 +120,17 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 		tasks.Go(func() { x.offerMore(beside) })
 	}
 	tasks.Go(func() { x.telemetry.Run(beside, x.engine.Send) })
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	crawl := session.Crawl{
+		Peer: x.peer.label, Engine: x.engine, Set: x.set, Telemetry: x.telemetry,
+		// A client may take as long as it wants for blocks, and gives up by itself.
+		Patient: func(underway bool) bool { return underway || x.priority() == wire.LowPriority },
+		Notice:  func(text string) { x.log.Info(text) },
+	}
+	tasks.Go(func() {
+		crawl.Watch(beside, func(err error) { end(&wire.Error{Code: wire.CodeSilent, Text: err.Error()}) })
+	})
 	err := x.engine.Run(ctx)
 	stop()
 	tasks.Wait()

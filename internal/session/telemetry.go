@@ -86,6 +86,7 @@ func (t *Telemetry) Sample() diagnose.Sample {
 	s.Parked, s.Idle, s.Read, s.Digest, s.Code = times[transfer.Parked], times[transfer.Idle], times[transfer.Read], times[transfer.Digest], times[transfer.Code]
 	s.Send, s.Receive, s.Write, s.Full, s.Walk = times[transfer.Send], times[transfer.Receive], times[transfer.Write], times[transfer.Full], times[transfer.Walk]
 	s.Room, s.Feed, s.Compare, s.Name, s.Sync = times[transfer.Room], times[transfer.Feed], times[transfer.Compare], times[transfer.Name], times[transfer.Sync]
+	s.Check = times[transfer.Check]
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.At = time.Since(t.Start)
@@ -277,6 +278,22 @@ func (t *Telemetry) Latest(push bool) (sender, receiver diagnose.Sample) {
 		sender, receiver = receiver, sender
 	}
 	return sender, receiver
+}
+
+// worked returns how long the goroutines of both ends have worked on files, and how long a rate limit has held back
+// their streams, as far as this end knows. Whoever waits for the other end does not work.
+func (t *Telemetry) worked() (work, limited time.Duration) {
+	if t == nil {
+		return 0, 0
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, end := range []*diagnose.Series{&t.local, &t.remote} {
+		s, _ := end.Last()
+		work += s.Read + s.Digest + s.Code + s.Write + s.Walk + s.Feed + s.Compare + s.Check + s.Name + s.Sync
+		limited += s.RateWait
+	}
+	return work, limited
 }
 
 // Carried is how much the receiver's host has taken from the data streams, in bytes, as far as this end

@@ -25,6 +25,7 @@ const (
 	Room                 // the walk waits: too much is announced and not resolved
 	Feed                 // waiting for a source that is a stream, such as standard input
 	Compare              // looking at what the target has
+	Check                // reading files that are there, to compare, check or remove them
 	Name                 // giving files their names, including Sync
 	Sync                 // making the target durable while something waits for that
 	stages

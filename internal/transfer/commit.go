@@ -120,6 +120,7 @@ func (c *committer) commitComplete(e *receiving) {
 		return
 	}
 	c.side.running.Go(func() {
+		defer c.side.checking()()
 		if e.isRange() {
 			c.events.finishRange(e)
 			return

@@ -201,6 +201,7 @@ func (c *comparer) keepContent(e *receiving, have *disk.Meta, a *wire.Answer) er
 
 // copyHere makes an entry with the content that a tree has at its path.
 func (c *comparer) copyHere(e *receiving, tree *access.Scope) error {
+	defer c.side.checking()()
 	return c.target.copyFile(e, e.meta, c.target.options(&e.entry), tree, e.meta.Path)
 }
 
@@ -267,6 +268,7 @@ func (c *comparer) hash(e *receiving) {
 
 // digestOf reads a whole file of the target.
 func (c *comparer) digestOf(e *receiving) (digest [32]byte, err error) {
+	defer c.side.checking()()
 	f, err := c.target.tree.OpenFile(e.meta.Path)
 	if previous := c.target.previousTree(); previous != nil && errors.Is(err, fs.ErrNotExist) {
 		f, err = previous.OpenFile(e.meta.Path)

@@ -50,6 +50,7 @@ func (c *comparison) start(e *sending, want [32]byte, failed func(*sending, erro
 
 // digest reads a whole file.
 func (c *comparison) digest(e *sending) (root [32]byte, err error) {
+	defer c.side.checking()()
 	buf := make([]byte, 1<<e.item.Entry.BlockLog)
 	var hash digest.Hasher
 	var tree digest.Tree

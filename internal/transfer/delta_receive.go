@@ -356,6 +356,7 @@ func (o *offerer) both() int64 {
 
 // block reads a block of the old file, or as much as there is.
 func (o *offerer) block(block int64) ([]byte, error) {
+	defer o.side.checking()()
 	start := block << o.e.entry.BlockLog
 	data := o.buf[:min(int64(len(o.buf)), o.d.size-start)]
 	return data, readFull(o.d.old, data, start)
@@ -495,6 +496,7 @@ func (o *offerer) chunks() error {
 
 // nextChunks returns the chunks from offset at on, and whether the file ends with them.
 func (o *offerer) nextChunks(cutter *chunked, at int64) (m *wire.Chunks, end bool, err error) {
+	defer o.side.checking()()
 	m = &wire.Chunks{Index: o.e.index, Start: at}
 	for len(m.Chunks) < offerChunks {
 		chunk, err := cutter.next()

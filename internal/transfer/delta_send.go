@@ -298,6 +298,7 @@ func (d *differ) releaseAll(blocks blockset.Set) {
 
 // read reads a block and digests it.
 func (d *differ) read(block int64) ([]byte, digest.Node, error) {
+	defer d.all.side.checking()()
 	data, _, err := d.e.readBlock(nil, block, d.buf, &d.hash)
 	if err != nil {
 		return nil, digest.Node{}, err

@@ -198,6 +198,7 @@ func (v *Receiver) settle() error {
 		}
 	}
 	if s := v.opt.Snapshot; s != nil && !v.side.over() {
+		defer v.side.checking()()
 		if err := s.Publish(v.failed.Load(), v.grave.Load()); err != nil {
 			return diskError(err)
 		}

@@ -54,6 +54,7 @@ func (r *remover) makeWay(p string) error {
 
 // run removes an entry and all below it.
 func (r *remover) run(remove func() error) error {
+	defer r.side.checking()()
 	defer r.target.usage.freed()
 	defer r.target.usage.moving(r.target.opt.BackupDir)()
 	err := remove()

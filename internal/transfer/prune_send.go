@@ -51,6 +51,7 @@ func (p *pruneAnswers) run() error {
 
 // missing returns the positions of the names that the source does not have.
 func (p *pruneAnswers) missing(m *wire.Folder) (positions []uint64, err error) {
+	defer p.side.checking()()
 	for i, name := range m.Names {
 		bad := strings.Contains(name, "/") || name == "." || name == ".."
 		if bad || disk.CheckPath(m.Path) != nil {

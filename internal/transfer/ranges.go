@@ -216,7 +216,10 @@ func (v *Receiver) leaveRange(e *receiving) {
 // stageRange completes a file whose ranges were all there when its entry came.
 func (v *Receiver) stageRange(e *receiving) {
 	if e.resolve() {
-		v.side.running.Go(func() { v.nameRanges(e) })
+		v.side.running.Go(func() {
+			defer v.side.checking()()
+			v.nameRanges(e)
+		})
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 // recheck reads the blocks that an earlier run left of an entry, while others arrive. Damaged ones
 // are to come again.
 func (v *Receiver) recheck(e *receiving, have blockset.Set) {
+	defer v.side.checking()()
 	part := e.partial()
 	bad, err := readAgain(v.side.ctx, e, part, have)
 	if v.side.over() || err != nil && errors.Is(err, fs.ErrClosed) {

@@ -366,6 +366,7 @@ func (s *Sender) offerNeeded(e *sending, a *wire.Answer) (have blockset.Set, err
 
 // recheck digests blocks that the receiver has already, while the others travel.
 func (s *Sender) recheck(e *sending, have blockset.Set) {
+	defer s.side.checking()()
 	buf := make([]byte, 1<<e.item.Entry.BlockLog)
 	var hash digest.Hasher
 	for b := range have.Blocks() {

@@ -59,8 +59,12 @@ func (s *side) slot(slots chan struct{}) bool {
 	}
 }
 
+// checking notes that this side reads or removes files that are there, until done is called.
+func (s *side) checking() (done func()) { return s.clock.start(Check).stop }
+
 // event reports an event. The caller holds no lock that a callback could need.
 func (s *side) event(ev Event) {
+	s.counts.steps.Add(1)
 	if s.onEvent != nil {
 		s.events.Lock()
 		defer s.events.Unlock()

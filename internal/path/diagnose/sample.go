@@ -29,6 +29,7 @@ type Sample struct {
 	Room    time.Duration // listing paused, since too many files are under way
 	Feed    time.Duration // waiting for a source that is a stream
 	Compare time.Duration // looking at what is in the target
+	Check   time.Duration // reading files that are there, to compare, check or remove them
 	Name    time.Duration // committing files
 	Sync    time.Duration // making the target durable
 
@@ -165,7 +166,7 @@ type field struct {
 }
 
 // numbers is the number of fields of a Sample.
-const numbers = 63
+const numbers = 64
 
 // fields returns the fields in the order in which they are sent. The array stays on the stack: a
 // long session has thousands of samples to process.
@@ -175,7 +176,7 @@ func (s *Sample) fields() [numbers]field {
 		d("at_ns", &s.At),
 		d("parked_ns", &s.Parked), d("idle_ns", &s.Idle), d("read_ns", &s.Read), d("digest_ns", &s.Digest), d("code_ns", &s.Code),
 		d("send_ns", &s.Send), d("rate_wait_ns", &s.RateWait), d("receive_ns", &s.Receive), d("write_ns", &s.Write), d("full_ns", &s.Full),
-		d("walk_ns", &s.Walk), d("room_ns", &s.Room), d("feed_ns", &s.Feed), d("compare_ns", &s.Compare), d("name_ns", &s.Name), d("sync_ns", &s.Sync),
+		d("walk_ns", &s.Walk), d("room_ns", &s.Room), d("feed_ns", &s.Feed), d("compare_ns", &s.Compare), d("check_ns", &s.Check), d("name_ns", &s.Name), d("sync_ns", &s.Sync),
 		d("cpu_ns", &s.CPU), d("run_delay_ns", &s.RunDelay), {"cores_milli", &s.Cores, true},
 		{"streams", &s.Streams, true}, {"payload", &s.Payload, false},
 		d("busy_ns", &s.Busy), d("rwnd_limited_ns", &s.RwndLimited), d("sndbuf_limited_ns", &s.SndbufLimited), d("backlog_ns", &s.Backlog), d("windowed_ns", &s.Windowed), d("buffered_ns", &s.Buffered),
