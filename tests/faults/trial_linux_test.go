@@ -233,7 +233,9 @@ func (t *trial) run(f *fault) (r result) {
 		r.err = fmt.Errorf("do it: %w", fault)
 	}
 	text := first.said.String()
-	r.Hung = errors.Is(err, errHangs)
+	if r.Hung = errors.Is(err, errHangs); r.Hung {
+		r.err = errors.Join(r.err, err)
+	}
 	switch {
 	case err == nil && !hit && f.do != nil:
 		r.Outcome = missed
@@ -377,10 +379,23 @@ func (j *job) wait(t *trial) error {
 		if t.disk != nil {
 			t.disk.heal() // otherwise the process cannot even be killed
 		}
+		return fmt.Errorf("%w: %s", errHangs, j.stacks(t))
+	}
+}
+
+// stacks ends a command that hangs and restarts its server. It returns what both have written, and where their
+// goroutines were.
+func (j *job) stacks(t *trial) string {
+	_ = j.cmd.Process.Signal(syscall.SIGQUIT) // it may have ended
+	select {
+	case <-j.ended:
+	case <-time.After(10 * time.Second):
 		_ = j.cmd.Process.Kill()
 		<-j.ended
-		return errHangs
 	}
+	server := t.x.Process
+	err := t.restart(syscall.SIGQUIT)
+	return fmt.Sprintf("the client:\n%s\nthe server (%v):\n%s", j.said, err, &server.Stderr)
 }
 
 func (j *job) over() bool {
