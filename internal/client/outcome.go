@@ -119,8 +119,11 @@ func failures(r *session.Report) error {
 	if r.Failed == 1 {
 		e.Err = r.Failures[0].Failure()
 	}
-	if noRoom(r.Failures[0].Err) {
+	switch first := r.Failures[0].Err; {
+	case noRoom(first):
 		e.Advice = session.AdviceMakeRoom
+	case errors.Is(first, disk.ErrReserved):
+		e.Advice = session.AdviceRename
 	}
 	return e
 }

@@ -12,6 +12,8 @@ import (
 var (
 	// ErrPath marks a path that CheckPath rejects.
 	ErrPath = errors.New("path not allowed")
+	// ErrReserved marks a path that CheckPath rejects because fxfer keeps such names for its own files.
+	ErrReserved = errors.New("reserved, because it begins with .fxfer-")
 	// ErrNotFolder marks a path that leads through a symlink or a file where a folder is expected.
 	ErrNotFolder = errors.New("a part of the path is not a folder")
 	// ErrExists marks a target whose name belongs to an entry of another kind. That entry is never

@@ -39,7 +39,7 @@ func (t *Tree) List(
 		if isReserved(name) && isOwn(name) {
 			continue
 		}
-		if err := checkName(name, childPath(path, name)); err != nil {
+		if err := checkName(name, childPath(path, name), CheckPath); err != nil {
 			failed(name, err)
 			continue
 		}

@@ -3,6 +3,7 @@ package disk
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -34,11 +35,29 @@ const (
 // Other bytes are free, so names need not be UTF-8 unless the system requires it. The error matches
 // ErrPath.
 func CheckPath(p string) error {
-	if why := pathFault(p, runtime.GOOS == "windows"); why != "" {
-		return fmt.Errorf("%w: %q: %s", ErrPath, clip(p), why)
+	if why := notAllowed(p); why != nil {
+		return fmt.Errorf("%w: %q: %w", ErrPath, clip(p), why)
 	}
-	if runtime.GOOS == "windows" && !filepath.IsLocal(filepath.FromSlash(p)) {
-		return fmt.Errorf("%w: %q: not local", ErrPath, clip(p))
+	return nil
+}
+
+// notAllowed returns why p is not allowed here, without p; nil if it is.
+func notAllowed(p string) error {
+	switch why := pathFault(p, runtime.GOOS == "windows"); {
+	case why == ErrReserved.Error():
+		return ErrReserved
+	case why != "":
+		return errors.New(why)
+	case runtime.GOOS == "windows" && !filepath.IsLocal(filepath.FromSlash(p)):
+		return errors.New("not local")
+	}
+	return nil
+}
+
+// checkListed is CheckPath for an entry that was found, or is to be, whose path is that of the error.
+func checkListed(p string) error {
+	if why := notAllowed(p); why != nil {
+		return at("list", p, fmt.Errorf("%w: %w", ErrPath, why))
 	}
 	return nil
 }
@@ -78,7 +97,7 @@ func elementFault(element string, windows bool) string {
 	case len(element) > maxElement:
 		return fmt.Sprintf("element longer than %d bytes", maxElement)
 	case isReserved(element):
-		return "reserved, because it begins with .fxfer-"
+		return ErrReserved.Error()
 	case windows:
 		return windowsFault(element)
 	}
@@ -135,10 +154,10 @@ func isPort(s string) bool {
 	return false
 }
 
-// checkName is CheckPath for the path of an entry that was found as name in a folder.
-func checkName(name, path string) error {
+// checkName checks the path of an entry that was found as name in a folder, by CheckPath or the like.
+func checkName(name, path string, check func(string) error) error {
 	if runtime.GOOS == "windows" || len(path) > maxPath || elementFault(name, false) != "" {
-		return CheckPath(path)
+		return check(path)
 	}
 	return nil
 }

@@ -72,8 +72,8 @@ func (w *walker) walk(path string) error {
 
 // first visits the entry at path. It returns what entry returns.
 func (w *walker) first(path string) (sub *folderReader, err error) {
-	if err := CheckPath(path); err != nil {
-		return nil, at("walk", path, err)
+	if err := checkListed(path); err != nil {
+		return nil, err
 	}
 	above, base := splitPath(path)
 	l, err := w.tree.list(above)
@@ -150,7 +150,7 @@ func (w *walker) name(l *folderReader, path, name string) (sub *folderReader, er
 		w.leftover(l, path, name)
 		return nil, nil
 	}
-	if err := checkName(name, path); err != nil {
+	if err := checkName(name, path, checkListed); err != nil {
 		w.failed(path, err)
 		return nil, nil
 	}
@@ -189,7 +189,7 @@ func (w *walker) foreign(l *folderReader, path, name string) {
 			return
 		}
 	}
-	w.failed(path, checkName(name, path))
+	w.failed(path, checkListed(path))
 }
 
 // deepContent visits the entries of the folder at path. While it descends, the folder is closed: it

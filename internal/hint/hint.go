@@ -21,6 +21,7 @@ var words = map[fxfer.Advice]string{
 	fxfer.AdviceMakeRoom:          "make room on that disk; the same command resumes",
 	fxfer.AdviceAgain:             "nothing is left to resume: run the command again",
 	fxfer.AdviceMakeRoomAgain:     "make room on that disk, then run the command again: nothing is left to resume",
+	fxfer.AdviceRename:            "rename it, or leave it out with --exclude: fxfer keeps such names for its own files",
 	fxfer.AdviceMakeFolder:        "create that folder first: only the last folder of the target is made",
 	fxfer.AdviceInvitation:        "ask its administrator for an invitation: `fxfer invite` while the server runs, or fxfer serve --invite",
 	fxfer.AdviceReadmit:           "give the server's administrator what `fxfer key` prints here: `fxfer clients add` there admits it again",

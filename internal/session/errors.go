@@ -60,6 +60,7 @@ const (
 	AdviceAgain             Advice = "start again"             // it does not resume
 	AdviceMakeRoomAgain     Advice = "make room, start again"  // it does not resume
 	AdviceMakeFolder        Advice = "make the folder"         // that the target is in
+	AdviceRename            Advice = "rename the entry"        // or leave it out
 	AdviceInvitation        Advice = "ask for an invitation"
 	AdviceReadmit           Advice = "be admitted by the administrator" // no invitation does it
 	AdviceServerLog         Advice = "ask the administrator"            // whose log says more

@@ -255,6 +255,7 @@ const (
 	AdviceRetry             = session.AdviceRetry
 	AdviceRetryLater        = session.AdviceRetryLater
 	AdviceMakeRoom          = session.AdviceMakeRoom
+	AdviceRename            = session.AdviceRename
 	AdviceAgain             = session.AdviceAgain
 	AdviceMakeRoomAgain     = session.AdviceMakeRoomAgain
 	AdviceMakeFolder        = session.AdviceMakeFolder
