@@ -49,7 +49,7 @@ func describe(ctx context.Context, err error, server string) error {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, transport.ErrCongestion):
-		return &session.Error{Kind: session.KindUsage, Err: err}
+		return session.CongestionError(err)
 	case errors.Is(err, transport.ErrNoCertificate):
 		return &session.Error{Kind: session.KindTrust, Err: fmt.Errorf("%s presents no certificate of a CA", server),
 			Advice: session.AdviceServerCertificate}

@@ -59,7 +59,11 @@ func Load(home, name string) (*Profile, error) {
 	file := path(home, name)
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, usage(fmt.Errorf("there is no profile %q: `fxfer tune --save %s URL` makes it", name, name))
+		only := ""
+		if all := Names(home); len(all) > 0 {
+			only = ", only " + strings.Join(all, ", ")
+		}
+		return nil, usage(fmt.Errorf("there is no profile %q%s: `fxfer tune --save %s URL` makes it", name, only, name))
 	}
 	if err != nil {
 		return nil, usage(fmt.Errorf("profile %q: %w", name, err))

@@ -26,7 +26,7 @@ func TestProfile(t *testing.T) {
 	require.Equal(t, Profile{}, *got)
 
 	_, err = Load(home, "home")
-	require.ErrorContains(t, err, "there is no profile")
+	require.ErrorContains(t, err, `there is no profile "home", only office: `)
 	require.Equal(t, fxfer.KindUsage, fxfer.KindOf(err))
 	require.NoError(t, os.WriteFile(path(home, "bad"), []byte("streams: 4\nlanes: 2\n"), 0o600))
 	_, err = Load(home, "bad")

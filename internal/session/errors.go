@@ -11,6 +11,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/disk"
 	"github.com/fxfer/fxfer/internal/identity"
+	"github.com/fxfer/fxfer/internal/transport"
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
@@ -151,10 +152,26 @@ func KindOfCode(e *wire.Error) Kind {
 	return KindOther
 }
 
+// CongestionError is the error for the user if err is that this host does not have the congestion control
+// that was asked for, or does not allow it; otherwise nil.
+func CongestionError(err error) error {
+	if !errors.Is(err, transport.ErrCongestion) {
+		return nil
+	}
+	var socket *net.OpError // the address has nothing to do with it
+	if errors.As(err, &socket) {
+		err = socket.Err
+	}
+	return &Error{Kind: KindUsage, Err: err}
+}
+
 // ListenError explains why this host can't listen on an address.
 func ListenError(addr string, err error) error {
 	var bad *net.AddrError
 	var unknown *net.DNSError
+	if known := CongestionError(err); known != nil {
+		return known
+	}
 	if errors.As(err, &bad) || errors.As(err, &unknown) || errors.Is(err, syscall.EADDRNOTAVAIL) {
 		return Usage("", "listen on %s: %w", addr, err)
 	}

@@ -9,8 +9,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/fxfer/fxfer/internal/wire"
 	"github.com/stretchr/testify/require"
+
+	"github.com/fxfer/fxfer/internal/transport"
+	"github.com/fxfer/fxfer/internal/wire"
 )
 
 func TestKinds(t *testing.T) {
@@ -37,6 +39,7 @@ func TestListenError(t *testing.T) {
 		&net.AddrError{Err: "missing port", Addr: "7433"}:               KindUsage,
 		&net.OpError{Op: "listen", Err: &net.DNSError{Name: "300.1.1"}}: KindUsage,
 		&net.OpError{Op: "listen", Err: syscall.EADDRINUSE}:             KindOther,
+		&net.OpError{Op: "listen", Err: transport.ErrCongestion}:        KindUsage,
 	} {
 		require.Equal(t, want, KindOf(ListenError("x", err)), "%v", err)
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -187,12 +189,21 @@ func setCongestion(raw syscall.RawConn, name string) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, unix.ENOENT):
-			return fmt.Errorf("%w %q: this kernel does not have it: %w", ErrCongestion, name, err)
+			return fmt.Errorf("%w %q: this kernel has only %s", ErrCongestion, name, congestionControls("available"))
 		case errors.Is(err, unix.EPERM):
-			return fmt.Errorf("%w %q: not in net.ipv4.tcp_allowed_congestion_control: %w", ErrCongestion, name, err)
+			return fmt.Errorf("%w %q: net.ipv4.tcp_allowed_congestion_control has only %s", ErrCongestion, name, congestionControls("allowed"))
 		}
 		return fmt.Errorf("congestion control %q: %w", name, err)
 	})
+}
+
+// congestionControls returns the names that the kernel lists as available or allowed.
+func congestionControls(which string) string {
+	text, err := os.ReadFile("/proc/sys/net/ipv4/tcp_" + which + "_congestion_control")
+	if err != nil {
+		return "others"
+	}
+	return strings.Join(strings.Fields(string(text)), ", ")
 }
 
 // chooseCongestion makes the automatic choice: BBR on long paths. On short paths and under a fixed
