@@ -109,10 +109,13 @@ func (f *explainFlags) run(c *cobra.Command, args []string) error {
 		return exit.Usage(usage, "nothing to explain: name a process, a port, a command or a capture")
 	case given > 1 || len(args) > 1 && !command:
 		return exit.Usage(usage, "explain takes one of --pid, --port, a capture or a command after --")
-	case len(args) == 1 && !command:
-		if f.length > 0 {
-			return exit.Usage("leave --for out", "a capture has its own length")
-		}
+	case len(args) == 1 && !command && f.length > 0:
+		return exit.Usage("leave --for out", "a capture has its own length")
+	}
+	if err := checkPage(f.html); err != nil {
+		return err
+	}
+	if len(args) == 1 && !command {
 		return f.capture(c, args[0])
 	}
 	return f.watch(c, args)
@@ -222,15 +225,5 @@ func (f *explainFlags) show(out io.Writer, r *explain.Report) error {
 	} else {
 		printExplain(out, r)
 	}
-	if f.html == "" {
-		return nil
-	}
-	file, err := os.Create(f.html)
-	if err == nil {
-		err = errors.Join(writeExplainPage(file, r, time.Now()), file.Close())
-	}
-	if err != nil {
-		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("write the page: %w", err)}
-	}
-	return nil
+	return writePage(f.html, func(w io.Writer) error { return writeExplainPage(w, r, time.Now()) })
 }

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -112,6 +112,9 @@ measures goodput; --sock-buf sets the buffers of both ends.`,
 }
 
 func (f *probeFlags) run(c *cobra.Command, u fxfer.URL) error {
+	if err := checkPage(f.html); err != nil {
+		return err
+	}
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
 	opt := f.opt
@@ -129,8 +132,8 @@ func (f *probeFlags) run(c *cobra.Command, u fxfer.URL) error {
 	if err != nil && ctx.Err() != nil {
 		err = exit.Interrupted("")
 	}
-	if err == nil && f.html != "" {
-		err = f.page(report)
+	if err == nil {
+		err = writePage(f.html, func(w io.Writer) error { return writeProbePage(w, report, time.Now()) })
 	}
 	switch {
 	case f.json && report != nil:
@@ -145,18 +148,6 @@ type jsonProbe struct {
 	Type string `json:"type"`
 	*fxfer.ProbeReport
 	Limits []verdict.JSON `json:"limits"`
-}
-
-// page writes the report to the file named by --html.
-func (f *probeFlags) page(r *fxfer.ProbeReport) error {
-	file, err := os.Create(f.html)
-	if err == nil {
-		err = errors.Join(writeProbePage(file, r, time.Now()), file.Close())
-	}
-	if err != nil {
-		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("write the page: %w", err)}
-	}
-	return nil
 }
 
 func (f *probeFlags) runForeign(c *cobra.Command, address string) error {

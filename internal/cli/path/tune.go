@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -184,6 +183,9 @@ func parseTuneRounds(s string) (int, error) {
 
 // run makes the experiment, and shows and keeps its result.
 func (f *tuneFlags) run(c *cobra.Command, urls []fxfer.URL) error {
+	if err := checkPage(f.html); err != nil {
+		return err
+	}
 	opt := tune.Options{Settings: f.factors.Settings(), Size: f.size, Rounds: f.rounds, Budget: f.budget, Seed: uint64(time.Now().UnixMicro() % 1e6)}
 	if f.factors.Named() {
 		if err := opt.Check(); err != nil {
@@ -223,7 +225,7 @@ func (f *tuneFlags) run(c *cobra.Command, urls []fxfer.URL) error {
 		fmt.Fprintf(c.ErrOrStderr(), "fxfer: history: %v\n", failed)
 	}
 	if f.html != "" {
-		err = errors.Join(err, f.page(began, report))
+		err = errors.Join(err, writePage(f.html, func(w io.Writer) error { return writeTunePage(w, report, f.comment, began) }))
 	}
 	if f.save != "" && err == nil {
 		err = f.keep(c.ErrOrStderr(), home, began, report)
@@ -242,18 +244,6 @@ func (f *tuneFlags) show(w io.Writer, began time.Time, r *tune.Report) {
 		return
 	}
 	printTune(w, r)
-}
-
-// page writes the report to the file named by --html.
-func (f *tuneFlags) page(began time.Time, r *tune.Report) error {
-	file, err := os.Create(f.html)
-	if err == nil {
-		err = errors.Join(writeTunePage(file, r, f.comment, began), file.Close())
-	}
-	if err != nil {
-		return &fxfer.Error{Kind: fxfer.KindLocalDisk, Err: fmt.Errorf("write the page: %w", err)}
-	}
-	return nil
 }
 
 // keep saves the best setting as a profile.
