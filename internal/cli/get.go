@@ -47,7 +47,7 @@ room for it.`,
   fxfer get fxfer://nas/files/dvd.iso film.iso     ./film.iso
   fxfer get fxfer://nas/files/photos backup        backup/photos/...
   fxfer get fxfer://nas/files/photos/ backup       backup/...
-  fxfer get 'fxfer://nas/files/*.iso' .            each that fits
+  fxfer get 'fxfer://nas/files/*.iso' .            all that match
   fxfer get fxfer://nas/files/shop.sql - | psql    standard output
   fxfer get me@nas:photos backup                   by ssh, backup/photos/...`,
 		SuggestFor: []string{"pull", "fetch", "download"},

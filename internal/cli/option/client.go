@@ -54,7 +54,7 @@ func AddTransport(flags *pflag.FlagSet, opt *fxfer.Options) {
 	Add(flags, &opt.QLog, "qlog", "dir", "", "log QUIC connections as qlog files into an existing folder", parseFolder)
 	Add(flags, &opt.Transport, "transport", "how", Auto, "tcp, quic, or auto to choose by the path", ParseTransport)
 	AddCrypto(flags, &opt.StandardCrypto)
-	AddList(flags, &opt.Via, "via", "relay", "connect through this fxfer relay, HOST[:PORT]; repeatable, and direct", fxfer.ParseVia)
+	AddList(flags, &opt.Via, "via", "relay", "connect through this fxfer relay, HOST[:PORT], or direct; repeatable: the first that works", fxfer.ParseVia)
 }
 
 // AddCrypto adds the flag about the origin of TLS records and ciphers.

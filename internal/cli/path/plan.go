@@ -52,7 +52,7 @@ type planFlags struct {
 func NewPlan() *cobra.Command {
 	f := planFlags{streams: 1, mtu: 1500}
 	c := &cobra.Command{
-		Use:   "plan --bandwidth RATE --rtt TIME | --leg LINE...",
+		Use:   "plan {--bandwidth RATE --rtt TIME | --line NAME | --leg LINE...}",
 		Short: "Compute what a line can carry, and how long a transfer takes",
 		Long: `Plan computes what TCP can carry over a line, and what limits it, without
 sending a packet: the bandwidth-delay product (BDP), the rate that a window
@@ -64,9 +64,9 @@ Without --window, plan assumes windows as large as the line needs. Each stream
 has its own window. Loss is assumed to hit CUBIC, the default of Linux; the
 table of hosts shows others.
 
---distance is the way through fibre. With --line, such as that of a satellite or
-a mobile network, it is the way behind that line. --disk and --cpu bound what
-the hosts take; "fxfer doctor --share" measures a disk.
+--distance is the length of the fibre. With --line, which names for example a
+satellite or a mobile network, it is the fibre behind that line. --disk and
+--cpu bound what the hosts take; "fxfer doctor --share" measures a disk.
 
 Stock Linux allows 2.80 MB in flight: two thirds of a send buffer of 4 MiB
 (tcp_wmem). Half of its receive buffer of 6 MiB (tcp_rmem) is a window of 3.15
@@ -79,7 +79,8 @@ initcwnd of the sender (10 segments if not given), initrwnd of the receiver
 (44). Plan computes how long an object takes if no relay has it, and if the last
 one has it; what one connection over the whole path would take; and which window
 of which host to raise. A leg can be a name from "lab lines". On the last leg,
-data goes to the customer of that line; on any other, it comes from there.`,
+data goes to the customer of that line; on any other, it comes from that
+customer.`,
 		Example: `  fxfer plan --bandwidth 1gbit --rtt 15ms --size 2TB --window-of-time 8h
   fxfer plan --bandwidth 1gbit --rtt 15ms --window 17520 --streams 4
   fxfer plan --bandwidth 10gbit --distance 4000km --loss 0.01% --size 50TB

@@ -48,7 +48,7 @@ several streams, windows and buffers in use, loss, the path MTU of each
 direction to the byte, what TCP negotiated, and how long requests of 1 to 64 KiB
 wait for their reply. It shows what limits the path, and which settings send
 would choose. A probe fills the line for some seconds. On a narrow line it takes
-3 s more at most, and says what it could not measure.
+at most 3 s more, and says what it could not measure.
 
 Bufferbloat is graded by how much the median round trip grows under load: A is
 less than 30 ms, B 60, C 100, D 200, E 400, and F is more.
@@ -57,7 +57,7 @@ With --requests, a probe measures nothing but requests, in all ways that program
 send them: in one write or two, with TCP_NODELAY or TCP_CORK at either side, one,
 ten or all on a connection, with TLS and without. It shows medians of all sizes,
 and for 2 KiB the 99th percentile, requests a second, and how much of the time is
-connecting, sending and waiting. --json has these of all sizes.
+connecting, sending and waiting. --json has these numbers for all sizes.
 
 HOST:PORT can be any other TCP service. Then probe shows what one side can see.
 If it is a web server or CDN, with TLS or without, probe counts the segments that
@@ -101,7 +101,7 @@ measures goodput; --sock-buf sets the buffers of both ends.`,
 	option.Add(flags, &f.probe.Think, "think", "time", "0s", "with --requests: pause between them", units.ParseTime)
 	option.Add(flags, &f.probe.Streams, "streams", "n", option.Auto, "streams of the second measurement", option.ParseAutoCount)
 	option.Add(flags, &f.probe.Bytes, "most", "size", "16GiB", "move at most this many bytes", parseSomeSize)
-	flags.StringVarP(&f.port, "port", "p", "", "port of another service, as in iperf3")
+	flags.StringVarP(&f.port, "port", "p", "", "`port` of another service, as in iperf3")
 	option.AddTransport(flags, &f.opt)
 	option.AddTuning(flags, &f.opt.SockBuf, &f.opt.Congestion)
 	option.AddTrust(flags, &f.opt)
