@@ -52,10 +52,10 @@ func (x *exchange) send(messages ...wire.Message) {
 
 // next returns the server's next message. A refusal is an error; Welcome is passed over.
 func (x *exchange) next() (wire.Message, error) {
+	if err := x.conn.SetReadDeadline(time.Now().Add(x.patience)); err != nil {
+		return nil, err
+	}
 	for {
-		if err := x.conn.SetReadDeadline(time.Now().Add(x.patience)); err != nil {
-			return nil, err
-		}
 		m, err := x.r.Next()
 		if err != nil {
 			return nil, err

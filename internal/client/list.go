@@ -85,6 +85,8 @@ func (l *listing) run(ctx context.Context, c *Client, u session.URL) error {
 			}
 		case *wire.EndManifest:
 			return nil
+		default: // such as pings, which would keep a listing waiting for ever
+			return wire.Errorf(wire.CodeProtocol, "a listing has no such message")
 		}
 	}
 }

@@ -371,3 +371,12 @@ func TestEndlessListing(t *testing.T) {
 	_, err := p.client(t, fxfer.Options{}).List(t.Context(), p.url)
 	require.ErrorContains(t, err, "does not end")
 }
+
+// TestListingOfPings: a client waits no longer for a listing than for a server that is silent.
+func TestListingOfPings(t *testing.T) {
+	t.Parallel()
+	tried(t, server, "pings instead of a listing", "the client ends at the first")
+	p := lure(t, "", func(l *line) { l.say(message(ping, iv(7))) })
+	_, err := p.client(t, fxfer.Options{}).List(t.Context(), p.url)
+	require.ErrorContains(t, err, "a listing has no such message")
+}
