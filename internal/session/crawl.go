@@ -17,8 +17,10 @@ const (
 	crawlEvery = 2 * time.Second
 	// crawlLate is how long after the last look the next one comes only if this process was suspended.
 	crawlLate = 3 * crawlEvery
-	// crawlFills is how long a new stream fills buffers on its way.
+	// crawlFills is how long a new stream fills buffers on its way, and crawlJoins what moves on it before, by
+	// handshakes, keep-alives and probes of the MTU.
 	crawlFills = 20 * time.Second
+	crawlJoins = 16 << 10
 )
 
 // crawlError ends a session that hardly moves. A new one may do better.
@@ -53,7 +55,7 @@ type crawlWatch struct {
 	said    bool
 }
 
-// crawlStream is what has moved on a stream, in bytes, and since when it is known.
+// crawlStream is what has moved on a stream, in bytes, and since when it carries blocks.
 type crawlStream struct {
 	moved int64
 	since time.Time
@@ -111,7 +113,7 @@ func (w *crawlWatch) follow(now time.Time, streams map[uint64]int64) {
 	next := make(map[uint64]crawlStream, len(streams))
 	for id, moved := range streams {
 		x, known := w.streams[id]
-		if !known {
+		if !known || x.moved <= crawlJoins {
 			x.since = now
 		} else if now.Sub(x.since) >= crawlFills {
 			w.moved += max(0, moved-x.moved)

@@ -46,9 +46,20 @@ func TestCrawl(t *testing.T) {
 		"nothing but pings":       {look: one(none), says: crawlSays, ends: crawlEnds},
 		"9.6 kbit/s":              {look: one(steady(1200 * 0.9))},
 		"a quarter of 9.6 kbit/s": {look: one(steady(300)), says: crawlSays},
-		"a burst every 2 minutes": {look: one(func(at time.Duration) int64 { return crawlBytes * int64(at/(2*time.Minute)) })},
+		"a burst every 2 minutes": {look: one(func(at time.Duration) int64 { return 1e5 + crawlBytes*int64(at/(2*time.Minute)) })},
 		"streams that get stuck, and others in their place": {look: func(at time.Duration) crawlLook {
 			return crawlLook{streams: map[uint64]int64{uint64(at / (15 * time.Second)): 250_000}, underway: true}
+		}, says: crawlSays, ends: crawlEnds},
+		"the same, after each was idle": {look: func(at time.Duration) crawlLook {
+			open := make(map[uint64]int64)
+			for id := range uint64(at/(15*time.Second)) + 1 {
+				if age := at - time.Duration(id)*15*time.Second; age < 30*time.Second {
+					open[id] = 2000
+				} else if age < 45*time.Second {
+					open[id] = 250_000
+				}
+			}
+			return crawlLook{streams: open, underway: true}
 		}, says: crawlSays, ends: crawlEnds},
 		"one of two streams is replaced": {look: func(at time.Duration) crawlLook {
 			return crawlLook{streams: map[uint64]int64{1 << 40: steady(1000)(at), uint64(at / (15 * time.Second)): 250_000}, underway: true}

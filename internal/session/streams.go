@@ -214,6 +214,9 @@ func (s *StreamSet) Moved(sends bool) map[uint64]int64 {
 			moved[id] = d.received.Load()
 		} else if i, ok := d.Info(); ok {
 			moved[id] = int64(i.BytesAcked)
+			if i.Protocol == transport.QUIC { // which knows what is lost only once something is acknowledged
+				moved[id] = int64(i.Delivered) * int64(i.SndMSS)
+			}
 		}
 	}
 	return moved
