@@ -316,11 +316,14 @@ const (
 	// After an outage, kernels send again what it lost, for so many round trips or so long.
 	regainRTTs  = 10
 	regainLeast = time.Second
+	// helloSegments is more than new streams send in small segments, which pass a black hole, as full ones.
+	helloSegments = 4
 )
 
 // silences finds where nothing that is sent is acknowledged any more. It is a black hole if the
 // receiver's samples, which are small, still arrive. If data flows again in segments of the same
-// size, it was an outage.
+// size, it was an outage, after which samples that were held up arrive, too. It lasts while there are no
+// streams because all were given up.
 func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts, pauses []span) {
 	var longest time.Duration
 	for i := range cells {
@@ -334,8 +337,15 @@ func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts, pauses 
 		if i == first {
 			continue
 		}
-		x := span{cells[first].Start, cells[i-1].Start + cells[i-1].Length}
-		over := i < len(cells) && cells[i].Sender.Acked > 0 && cells[i].Sender.MSS >= cells[i-1].Sender.MSS
+		end := i
+		for end < len(cells) && cells[end].Sender.Streams == 0 {
+			end++
+		}
+		if end == len(cells) {
+			end = i
+		}
+		x := span{cells[first].Start, cells[end-1].Start + cells[end-1].Length}
+		over := flows(cells[end:], cells[i-1].Sender.MSS)
 		alive := 0
 		for j := range s.Receiver {
 			if at := s.Receiver[j].At; at > x.from+holeLeast/2 && at <= x.to {
@@ -357,6 +367,21 @@ func silences(s *Session, cells []Cell, rtt time.Duration) (holes, cuts, pauses 
 		}
 	}
 	return holes, cuts, pauses
+}
+
+// flows reports whether data is acknowledged that was sent in segments of at least that size, in bytes.
+func flows(cells []Cell, mss int64) bool {
+	var acked int64
+	for i := range cells {
+		s := &cells[i].Sender
+		if acked += s.Acked; acked >= helloSegments*mss*max(1, s.Streams) {
+			return s.MSS >= mss
+		}
+		if s.Acked == 0 && s.InFlight > 0 {
+			break
+		}
+	}
+	return false
 }
 
 // within reports whether a cell is in one of the spans.

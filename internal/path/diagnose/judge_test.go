@@ -386,6 +386,7 @@ func TestJudgeShort(t *testing.T) {
 
 // Large segments begin to vanish, and the receiver's small messages still arrive.
 func TestJudgeHole(t *testing.T) {
+	var cells []Cell
 	verdict := func(change func(x *Session)) Limiter {
 		x := &Session{Sender: perSecond(busySender(), 20), Receiver: perSecond(readyReceiver(), 20)}
 		for _, side := range [][]Sample{x.Sender, x.Receiver} {
@@ -396,7 +397,8 @@ func TestJudgeHole(t *testing.T) {
 			}
 		}
 		change(x)
-		return Judge(Cells(x), &Host{}, &Host{}, &Asked{})[0].Limiter
+		cells = Cells(x)
+		return Judge(cells, &Host{}, &Host{}, &Asked{})[0].Limiter
 	}
 	require.Equal(t, BlackHole, verdict(func(*Session) {}))
 	require.NotEqual(t, BlackHole, verdict(func(x *Session) { x.Receiver = x.Receiver[:8] }), "nothing comes back either")
@@ -411,6 +413,24 @@ func TestJudgeHole(t *testing.T) {
 	}
 	require.NotEqual(t, BlackHole, verdict(end(1448)), "an outage that is over")
 	require.Equal(t, BlackHole, verdict(end(1024)), "smaller segments get through")
+
+	// All streams are given up after 12 s. New ones connect after 15 s, and so many bytes arrive in some time then.
+	again := func(bytes int64, within time.Duration) func(x *Session) {
+		return func(x *Session) {
+			for i := range x.Sender {
+				s := &x.Sender[i]
+				if s.At > 12*second && s.At <= 15*second {
+					s.Streams, s.InFlight, s.MSS = 0, 0, 0
+				}
+				s.Acked += int64(float64(bytes) * max(0, min(1, (s.At-15*second).Seconds()/within.Seconds())))
+			}
+		}
+	}
+	require.Equal(t, BlackHole, verdict(again(8*3000, second)), "handshakes are small")
+	require.Equal(t, Outage, verdict(again(50e6, 5*second)))
+	for _, c := range cells {
+		require.False(t, c.Start > 3*second && c.Start < 15*second && c.Limiter != Outage, "%s at %v", c.Limiter, c.Start)
+	}
 }
 
 // If a flag fixed the buffer, the remedy is to change that flag.
