@@ -113,6 +113,9 @@ func setting(name string, values ...int64) hosts.Setting {
 // path.
 var stockMax = []hosts.Setting{setting("net/core/rmem_max", 212992), setting("net/core/wmem_max", 212992)}
 
+// wideMax lets one stream's explicit buffers hold more than the BDP of each line here.
+var wideMax = []hosts.Setting{setting("net/core/rmem_max", 16*mib), setting("net/core/wmem_max", 16*mib)}
+
 // loseEarly allows everyone to use the congestion controls that take loss for congestion.
 var loseEarly = []hosts.Setting{{Name: hosts.AllowedCC, Value: "reno cubic bbr"}}
 
@@ -191,7 +194,7 @@ var causes = []cause{
 			l := r.wide()
 			l.Reorder = float64(r.between(20, 50)) / 10000
 			dull := []hosts.Setting{setting("net/ipv4/tcp_recovery", 0), setting("net/ipv4/tcp_max_reordering", 3), setting("net/ipv4/tcp_timestamps", 0)}
-			return trial{link: l, left: dull, right: dull, flags: []string{"--congestion", "reno", "--streams", "1"}, bytes: bytesAt(500 * mbit)}
+			return trial{link: l, machine: wideMax, left: dull, right: dull, flags: []string{"--congestion", "reno", "--streams", "1"}, bytes: bytesAt(500 * mbit)}
 		},
 	},
 	{
@@ -265,7 +268,7 @@ var causes = []cause{
 		trial: func(r *draws) trial {
 			l := lab.Link{Rate: r.between(60, 100) * mbit, RTT: r.millis(10, 20), BufferBDP: 4, Seed: r.Uint64()}
 			size := r.between(30, 40) * int64(float64(l.Rate)/80*l.RTT.Seconds())
-			return trial{link: l, machine: []hosts.Setting{setting("net/core/rmem_max", 16*mib), setting("net/core/wmem_max", 16*mib)},
+			return trial{link: l, machine: wideMax,
 				flags: []string{"--streams", "1", "--sock-buf", strconv.FormatInt(size, 10)}, bytes: bytesAt(payloadLimit(l.Rate))}
 		},
 	},

@@ -4,10 +4,11 @@
 // forecast. It needs Linux, root, /dev/fuse and a cpu cgroup. Meanwhile it changes settings
 // of the whole machine, such as rmem_max, and then restores them.
 //
-//	go run ./tests/diagnose [-rows REGEXP] [-seeds N | -seed N] [-remedies=false] [-out docs/evidence/diagnose.md] [-keep DIR]
+//	go run ./tests/diagnose [-rows REGEXP] [-seed FIRST] [-seeds N] [-remedies=false] [-out docs/evidence/diagnose.md] [-keep DIR]
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -37,8 +38,8 @@ func main() {
 
 func compare() (err error) {
 	rows := flag.String("rows", "", "only the causes whose name matches this `regexp`")
-	seeds := flag.Uint64("seeds", 3, "trials of each cause")
-	only := flag.Uint64("seed", 0, "only the trial with this `number`, from 1")
+	seed := flag.Uint64("seed", 0, "`number` of the first trial of each cause; 0 is 1")
+	seeds := flag.Uint64("seeds", 0, "trials of each cause; 0 is 3, or 1 with -seed")
 	remedies := flag.Bool("remedies", true, "apply the first remedy where it is a sysctl or a flag")
 	out := flag.String("out", "", "write the report to this `file`, such as docs/evidence/diagnose.md, instead of standard output")
 	keep := flag.String("keep", "", "keep what fxfer printed in this `folder`")
@@ -50,6 +51,10 @@ func compare() (err error) {
 	case flag.NArg() > 0:
 		return fmt.Errorf("%q is one argument too many", flag.Arg(0))
 	}
+	if *seeds == 0 && *seed > 0 {
+		*seeds = 1
+	}
+	*seed, *seeds = cmp.Or(*seed, 1), cmp.Or(*seeds, 3)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 
@@ -68,25 +73,21 @@ func compare() (err error) {
 		return err
 	}
 
-	first, last := uint64(1), *seeds
-	if *only > 0 {
-		first, last = *only, *only
-	}
 	var results []result
 	begin := time.Now()
 	for _, c := range causes {
 		if !pattern.MatchString(c.name) {
 			continue
 		}
-		for seed := first; seed <= last; seed++ {
-			r := h.examine(ctx, c, seed, *remedies)
+		for i := range *seeds {
+			r := h.examine(ctx, c, *seed+i, *remedies)
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			fmt.Fprintf(os.Stderr, "%5.0f s  %s\n", time.Since(begin).Seconds(), r)
 			results = append(results, r)
 			if *keep != "" {
-				if err := os.WriteFile(filepath.Join(*keep, fmt.Sprintf("%s-%d.jsonl", c.name, seed)), []byte(r.run.stdout), 0o644); err != nil {
+				if err := os.WriteFile(filepath.Join(*keep, fmt.Sprintf("%s-%d.jsonl", c.name, r.seed)), []byte(r.run.stdout), 0o644); err != nil {
 					return err
 				}
 			}
