@@ -208,7 +208,7 @@ func (c *Controller) enter(state State, now time.Duration) {
 func (c *Controller) aim(s Sample) time.Duration {
 	jitter := c.model.jitter()
 	// What others do looks like jitter, too, but jitter lets the queue be short now and then.
-	restless := c.dense(s) && s.At-c.rested > max(restTrips*c.lag(s), leastRest)
+	restless := c.dense(s) && s.At-c.rested > c.rests(s)
 	if c.priority == Low || c.state == Compete || restless {
 		jitter /= 3
 	}
@@ -220,6 +220,9 @@ func (c *Controller) aim(s Sample) time.Duration {
 	}
 	return c.least(s) + jitter
 }
+
+// rests is how long a queue may stay that is never short, or never gone, until it counts as that of others.
+func (c *Controller) rests(s Sample) time.Duration { return max(restTrips*c.lag(s), leastRest) }
 
 // stuck reports whether a session, say after hosts that had no time for it, sends so little of what the
 // line carried of late that its RTT holds the delay with which the peer acknowledges. That looks like a

@@ -40,9 +40,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if c.priority == Low && c.makesRoom(s, aim, trip) {
 		return
 	}
-	if !c.hidden(s) {
+	if !c.hidden(s) || c.line > takenDoubt*c.doubts.best {
 		c.others.shown = s
-	} else if seen := &c.others.shown; s.At-seen.At > max(restTrips*c.lag(s), leastRest) && s.Lost-seen.Lost > int64(tellingLosses*s.MSS) {
+	} else if seen := &c.others.shown; s.At-seen.At > c.rests(s) && s.Lost-seen.Lost > int64(tellingLosses*s.MSS) {
 		c.share(s)
 		return
 	}

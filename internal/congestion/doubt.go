@@ -132,19 +132,19 @@ func (c *Controller) longer() bool {
 	return d.jump > d.dip*3/4 && d.top-d.dip < max(leastAim, m.jitter()) && d.part > d.best/2
 }
 
-// hidden reports whether the base holds a queue of others: the line carries clearly less of ours than it
-// did, and no RTT of late came near the least one that the kernel ever saw, by more than jitter explains.
-// The queue of others then goes up and down above the base, and looks as if it was our own.
+// hidden reports whether the base may hold a queue of others: no RTT of late came near the least one that the
+// kernel ever saw, by more than jitter explains. The queue of others then goes up and down above the base, and
+// looks as if it was our own.
 func (c *Controller) hidden(s Sample) bool {
-	above := c.model.base - s.Least
-	return c.priority != Low && s.Least > 0 && c.line < takenDoubt*c.doubts.best && above > c.least(s)+c.model.jitter()
+	return c.priority != Low && s.Least > 0 && c.model.base-s.Least > c.least(s)+c.model.jitter()
 }
 
 // unsure reports whether it is time for a check, and begins it.
 func (c *Controller) unsure(s Sample) bool {
 	k := &c.doubts.check
 	lost := c.line < lostShare*c.doubts.best && c.model.standing > leastAim
-	if !k.wanted && !lost || c.priority == Low || k.number >= mostChecks || c.siblings.crowd(s.At) || !c.dense(s) {
+	hidden := s.At-c.since > c.rests(s) && c.hidden(s)
+	if !k.wanted && !lost && !hidden || c.priority == Low || k.number >= mostChecks || c.siblings.crowd(s.At) || !c.dense(s) {
 		return false
 	}
 	c.enter(Doubt, s.At)

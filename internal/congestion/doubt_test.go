@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHidden: a base far above the least RTT holds a queue of others if the line carries less of ours.
+// TestHidden: a base far above the least RTT may hold a queue of others.
 func TestHidden(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -19,7 +19,6 @@ func TestHidden(t *testing.T) {
 		{"the base is the least", func(_ *Controller, s *Sample) { s.Least = 23 * ms }, false},
 		{"the least is unknown", func(_ *Controller, s *Sample) { s.Least = 0 }, false},
 		{"jitter explains it", func(c *Controller, _ *Sample) { c.model.noise = 2 * ms }, false},
-		{"the line carries what it did", func(c *Controller, _ *Sample) { c.line = 4e6 }, false},
 		{"low priority knows in another way", func(c *Controller, _ *Sample) { c.priority = Low }, false},
 	} {
 		x, s := New(), Sample{Least: 18 * ms, MSS: 1448}
@@ -27,6 +26,22 @@ func TestHidden(t *testing.T) {
 		c.set(x, &s)
 		require.Equal(t, c.want, x.hidden(s), c.what)
 	}
+}
+
+// TestUnsure: a session that cruises above the least RTT for a while sends less for a moment, a few times.
+func TestUnsure(t *testing.T) {
+	const ms = time.Millisecond
+	c, s := New(), Sample{Least: 18 * ms, RTT: 26 * ms, MSS: 1448, Streams: 1, InFlight: 1e5, Backlog: 1e6}
+	c.line, c.doubts.best, c.model.base, c.state = 4e6, 4e6, 25*ms, Cruise
+	for s.At = 0; s.At < 20*time.Second; s.At += Every {
+		c.last = s
+		if soon := s.At-c.since <= leastRest; c.unsure(s) {
+			require.False(t, soon, "at %v", s.At)
+			require.Equal(t, Doubt, c.state)
+			c.enter(Cruise, s.At)
+		}
+	}
+	require.Equal(t, mostChecks, c.doubts.check.number)
 }
 
 // TestPackets: a session that others have pushed aside does not take the line for as slow as its part.
