@@ -28,6 +28,7 @@ type Controller struct {
 	growth float64       // of the rate, per round trip
 	low    float64       // line, when the queue became short, bytes/s
 	proved bool          // a queue or loss has shown the line's rate since the start
+	guess  bool          // line is what handshakes made of it, and was not measured yet
 	short  time.Duration // since when loss makes streams slow; at the start, since when nothing grows
 
 	opening  opening
@@ -91,6 +92,7 @@ func (c *Controller) Update(s Sample) Decision {
 	dt := s.At - c.last.At
 	c.prior, c.last = c.last, s
 	if c.state == Cruise && c.refuted(s) {
+		c.guess = false
 		c.enter(Startup, s.At)
 	}
 	if c.quiet(s, dt) {
@@ -104,7 +106,9 @@ func (c *Controller) Update(s Sample) Decision {
 	if c.state == Startup || c.state == Drain || c.model.queue <= c.least(s)*3/2 {
 		c.rested = s.At
 	}
-	c.doubts.best = max(c.doubts.best, c.line)
+	if !c.guess {
+		c.doubts.best = max(c.doubts.best, c.line)
+	}
 	c.remember(s, dt)
 	if c.model.base == 0 || s.Delivered == 0 {
 		c.calm = s.At

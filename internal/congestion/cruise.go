@@ -60,6 +60,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		return
 	}
 	c.full = 0 // the queue is gone
+	c.guess = c.guess && m.most() < c.line
 	age := s.At - c.since
 	measured := age > 3*m.steadyWindow() && m.most() > 0 // what is measured by now is no longer the start's
 	if measured && (c.priority != Low || c.rate > wholeShare*c.line) {
@@ -177,6 +178,9 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	m := &c.model
 	if c.full == 0 {
 		c.full, c.from, c.had = s.At, s, max(c.line, c.others.ours)
+		if c.guess { // nobody has taken what only handshakes foretold
+			c.had = min(c.had, m.steady)
+		}
 	}
 	correct := 2 * (trip + standingTime)
 	patience := 3 * correct
@@ -196,7 +200,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	switch {
 	case !c.queued(s), m.windowed > mostWindowed: // the windows of streams hold it, or the peer, not the line
 	case age > m.steadyWindow():
-		c.line = m.steady
+		c.line, c.guess = m.steady, false
 	case age > max(trip, standingTime):
 		c.line = min(c.line, rateSince(c.from, s))
 	}

@@ -500,6 +500,14 @@ func scenarios() []scenario {
 		add(fmt.Sprintf("narrow-%dk-%dms-alone", l.rate, l.rtt), p,
 			flows(simulate.Flow{Kind: simulate.Session, Count: 1}), 24, 0, share(0.8), unshared())
 	}
+	// A rate that handshakes made too high is none that others took.
+	for _, l := range []struct{ rate, rtt, queue, begins, streams int }{
+		{221, 69, 37, 279, 1}, {730, 56, 55, 912, 1}, {177, 251, 39, 203, 1}, {833, 275, 27, 1060, 2}, {475, 94, 59, 547, 2},
+	} {
+		p := simulate.Path{Rate: float64(l.rate) * 1e3, RTT: time.Duration(l.rtt) * ms, Queue: l.queue << 10}
+		add(fmt.Sprintf("narrow-%dk-%dms-as-%dk", l.rate, l.rtt, l.begins), p,
+			flows(simulate.Flow{Kind: simulate.Session, Count: l.streams, Begins: float64(l.begins) * 1e3}), 24, 0, share(0.8), unshared())
+	}
 	leaves := simulate.Flow{Kind: simulate.Reno, From: 1500 * ms, To: 6 * time.Second}
 	add("narrow-reno-leaves-6M-2ms", line(5.78, 2200*time.Microsecond, 9.14), flows(small, leaves), 13, 8,
 		share(0.6), dropped(2))

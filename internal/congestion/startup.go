@@ -52,7 +52,7 @@ func (c *Controller) start(s Sample) {
 	if c.opening.first == 0 {
 		c.opening.first, c.from = s.At, m.past[0]
 		if s.Line > 0 && !c.refuted(s) { // streams began at that rate: there is nothing to look for, unless it was too low
-			c.line, c.rate = s.Line, s.Line
+			c.line, c.rate, c.guess = s.Line, s.Line, true
 			c.enter(Cruise, s.At)
 			return
 		}
