@@ -233,7 +233,7 @@ var causes = []cause{
 		right: []answer{{diagnose.SharedLine, diagnose.Path}},
 		trial: func(r *draws) trial {
 			n := int(r.between(4, 8))
-			return shared(r, lab.Cross{Congestion: "cubic", Flows: n}, 1/float64(n+1))
+			return shared(r, lab.Cross{Congestion: "cubic", Flows: n}, 1.5/float64(n+1))
 		},
 	},
 	{
