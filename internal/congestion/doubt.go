@@ -73,8 +73,10 @@ func (c *Controller) doubt(s Sample) {
 		c.line = min(c.line, max(c.doubts.part, c.had/mostFall))
 	}
 	c.doubts.dip, c.doubts.top = min(c.doubts.dip, m.queue), max(c.doubts.top, m.queue)
+	// The RTT of a paced stream holds the time of two of its packets, which are further apart now.
+	aim := c.aim(s) + scale(c.packets(2, s.MSS), 1/leastShare-1)
 	switch {
-	case c.doubts.empty == 0 && m.queue <= c.aim(s):
+	case c.doubts.empty == 0 && m.queue <= aim:
 		c.doubts.empty = s.At
 	case c.doubts.empty == 0 && age > max(6*lag, testFor) && c.longer():
 		m.base += c.doubts.dip
@@ -90,7 +92,7 @@ func (c *Controller) doubt(s Sample) {
 		c.line = c.doubts.part // a queue of our own could not flow off: the line has become slower
 		c.enter(Doubt, s.At)
 		c.doubts.slower = true
-	case c.doubts.empty > 0 && m.queue > c.aim(s) && m.standing > c.aim(s)/2 && s.At-c.doubts.empty > lag:
+	case c.doubts.empty > 0 && m.queue > aim && m.standing > aim/2 && s.At-c.doubts.empty > lag:
 		c.blame(s)
 		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
