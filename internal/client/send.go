@@ -160,7 +160,7 @@ func (p *push) engine(_ context.Context, s *transferSession, control transport.C
 	}
 	return session.NewSender(control, r, p.source, transfer.SenderOptions{
 		Speculate: s.fresh, Streams: s.gate.bound(s.first), Near: !s.relayed() && session.Near(control),
-		Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock, Event: event, WalkFailed: s.tracker.WalkFailed,
+		Delta: s.hello.Target.Delta, Prune: s.hello.Target.Delete, Coder: coder, Clock: s.clock, Event: event, WalkFailed: s.tracker.WalkFailed,
 		Message: s.message,
 	}), nil
 }

@@ -239,3 +239,37 @@ func TestDeltaOverFile(t *testing.T) {
 		s.stop()
 	}
 }
+
+// TestDeltaOfSmallFile: on a near path files of up to 1 MiB are sent whole, unless the user asked for a
+// kind of delta.
+func TestDeltaOfSmallFile(t *testing.T) {
+	t.Parallel()
+	s := serve(t, identity.Read|identity.Write)
+	home, dir := t.TempDir(), t.TempDir()
+	name := filepath.Join(dir, "image")
+	data := sessiontest.RandomFile(t, name, 600_000)
+	_, err := newClient(t, home, Options{}).Send(t.Context(), []string{name}, s.invited(t), Transfer{})
+	require.NoError(t, err)
+	edits := int64(0)
+	change := func() {
+		edits++
+		data[300_000]++
+		require.NoError(t, os.WriteFile(name, data, 0o644))
+		require.NoError(t, os.Chtimes(name, time.Time{}, time.Unix(1e9+edits, 0)))
+	}
+	for _, c := range []struct {
+		how   Delta
+		delta bool
+	}{{DeltaFixed, true}, {DeltaAuto, false}, {DeltaChunks, true}, {DeltaNone, false}} {
+		opt := Transfer{Target: Target{Delta: c.how}}
+		change()
+		r, err := newClient(t, home, Options{}).Send(t.Context(), []string{name}, s.plain(t, ""), opt)
+		require.NoError(t, err)
+		require.Equal(t, c.delta, r.Copied > 500_000, "send, %s: %d of %d", c.how, r.Copied, len(data))
+		change()
+		r, err = newClient(t, home, Options{}).Get(t.Context(), []session.URL{s.plain(t, "image")}, name, opt)
+		require.NoError(t, err)
+		require.Equal(t, c.delta, r.Copied > 500_000, "get, %s: %d of %d", c.how, r.Copied, len(data))
+	}
+	s.stop()
+}

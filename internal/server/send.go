@@ -60,7 +60,7 @@ func (x *sending) newEngine(_ context.Context, r *wire.Reader) (session.Engine, 
 	x.audit.setRoots(source.Roots)
 	return session.NewSender(x.conn.Conn, r, &source, transfer.SenderOptions{
 		Speculate: x.hello.Fresh, Streams: int(min(x.hello.MaxStreams, session.InitialStreams)), Near: !x.hello.Relayed && session.Near(x.conn.Conn),
-		Prune: x.hello.Target.Delete, Coder: coder, Clock: x.clock,
+		Delta: x.hello.Target.Delta, Prune: x.hello.Target.Delete, Coder: coder, Clock: x.clock,
 		Memory: x.client.memory,
 		Event:  x.event, Message: x.message,
 		WalkFailed: func(path string, err error) {

@@ -192,13 +192,20 @@ func (a *announcer) failed(path string, err error) {
 
 // add numbers an item. Its blocks cannot be claimed before tell.
 func (a *announcer) add(item Item, tries int) *sending {
-	if x := &item.Entry; a.s.opt.Near && x.Kind == wire.File && x.Size <= nearLargest && item.part() == nil {
+	if x := &item.Entry; a.s.opt.Near && x.Kind == wire.File && x.Size <= nearLargest && item.part() == nil && !a.deltaAsked(x.Size) {
 		x.BlockLog = maxBlockLog
 	}
 	e := newSending(item, tries)
 	a.s.manifest.add(e)
 	a.s.side.event(Event{Kind: Found, Index: e.index, Entry: &e.item.Entry})
 	return e
+}
+
+// deltaAsked reports whether the user asked for a kind of delta that a file of this size can have. A
+// file of one block has none, so it keeps its small ones then.
+func (a *announcer) deltaAsked(size int64) bool {
+	how := a.s.opt.Delta
+	return (how == wire.DeltaFixed || how == wire.DeltaChunks) && size >= deltaFrom
 }
 
 // flush sends the batch.

@@ -22,6 +22,7 @@ type SenderOptions struct {
 	Speculate  bool               // send the first blocks before the receiver's answer
 	Streams    int                // how many data streams will come at once; 0 if unknown
 	Near       bool               // the path stays within a building: there is no slow start to share among streams
+	Delta      wire.Delta         // the kind that the user asked for
 	Message    func(wire.Message) // takes messages that are not the engine's
 	WalkFailed func(path string, err error)
 	Prune      bool            // the receiver removes what the source does not have, if nothing failed
