@@ -270,15 +270,21 @@ var errXattrSize = fmt.Errorf("more than %d bytes of extended attributes", maxXa
 // system call and no memory. On a file system without attributes there are none.
 func readXattrs(dir *os.File, name string) ([]Xattr, error) { return readXattrsAt(fdOf(dir), name) }
 
+// xattrsUsual says that the last entry had extended attributes. Otherwise the system is asked for the
+// length of the list first, for which it needs no memory.
+var xattrsUsual atomic.Bool
+
 func readXattrsAt(dir int, name string) ([]Xattr, error) {
-	var room [256]byte
-	n, err := listXattrs(dir, name, room[:])
 	var list []byte
-	if err == nil && n > 0 {
-		list = append(list, room[:n]...)
+	n, err := 1, error(nil)
+	if !xattrsUsual.Load() {
+		n, err = listXattrs(dir, name, nil)
 	}
-	if errors.Is(err, unix.ERANGE) || errors.Is(err, unix.E2BIG) || errors.Is(err, unix.EINTR) {
+	if err == nil && n > 0 || errors.Is(err, unix.E2BIG) || errors.Is(err, unix.EINTR) {
 		list, err = grow(func(b []byte) (int, error) { return listXattrs(dir, name, b) })
+		if some := len(list) > 0; some != xattrsUsual.Load() {
+			xattrsUsual.Store(some)
+		}
 	}
 	switch {
 	case errors.Is(err, unix.ENOTSUP) || err == nil && len(list) == 0:
