@@ -195,7 +195,8 @@ func (a *announcer) add(item Item, tries int) *sending {
 	if x := &item.Entry; a.s.opt.Near && x.Kind == wire.File && x.Size <= nearLargest && item.part() == nil && !a.deltaAsked(x.Size) {
 		x.BlockLog = maxBlockLog
 	}
-	e := newSending(item, tries)
+	e := a.s.manifest.spareEntry()
+	e.begin(&item, tries)
 	a.s.manifest.add(e)
 	a.s.side.event(Event{Kind: Found, Index: e.index, Entry: &e.item.Entry})
 	return e
@@ -231,6 +232,7 @@ func (a *announcer) tell(batch []*sending) {
 		e.item.Entry.Xattrs = nil // the receiver has them
 		a.s.offer(e)
 	}
+	a.s.manifest.setTold(m.First + uint64(len(batch)))
 }
 
 // finish ends the manifest.

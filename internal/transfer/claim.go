@@ -571,6 +571,18 @@ func (c *claims) forget(entries ...*sending) {
 	}
 }
 
+// dropShared replaces resolved entries by nil that others may still have: carriers, a feed, or whoever
+// compares or rechecks them.
+func (c *claims) dropShared(all []*sending) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, e := range all {
+		if e != nil && (e.answered || e.comparing || e.item.Stream != nil || e.claims.offered > 0) {
+			all[i] = nil
+		}
+	}
+}
+
 // freshLocked is how many bytes of a block are sent.
 func freshLocked(e *sending, block int64) int64 {
 	if e.claims.delta != nil {

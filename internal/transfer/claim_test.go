@@ -18,7 +18,7 @@ func TestBatches(t *testing.T) {
 	var counts counters
 	c := newClaims(&counts, NewClock(), 0, false)
 	for i := range files {
-		e := newSending(Item{Entry: wire.Entry{Kind: wire.File, Path: fmt.Sprint(i), Size: size, BlockLog: wire.MinBlockLog}}, 0)
+		e := newSending(&Item{Entry: wire.Entry{Kind: wire.File, Path: fmt.Sprint(i), Size: size, BlockLog: wire.MinBlockLog}}, 0)
 		e.measure(&counts)
 		c.need(e, e.notNeeded(blockset.Set{}))
 	}

@@ -26,7 +26,7 @@ const (
 )
 
 // Event reports progress. The events of one session come one at a time. Who gets one must not change it,
-// nor keep it after the call.
+// nor keep it after the call. Its Entry may be kept until the last event of that entry.
 type Event struct {
 	Kind   EventKind
 	Index  uint64

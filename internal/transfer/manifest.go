@@ -17,6 +17,7 @@ type manifest struct {
 	room     *sync.Cond // the walk waits here for room, or for an entry to announce again
 	entries  paged.Map[*sending]
 	next     uint64 // index of the next entry
+	told     uint64 // the announcer has done with entries before this one
 	open     int    // sum of weights of entries
 	held     int    // bytes of their names and attributes
 	memory   memory
@@ -28,6 +29,7 @@ type manifest struct {
 	walked   bool             // it was sent
 	pruned   bool             // Prune was sent
 	over     bool
+	spare    []*sending // entries that are resolved and that nobody else has, to be used again
 }
 
 // first is the entry that stands for a file, link or special file of several names.
@@ -51,6 +53,42 @@ func (m *manifest) end() {
 	m.over = true
 	m.memory.close()
 	m.room.Broadcast()
+}
+
+// maxSpare bounds the entries that are kept to be used again: what the receiver settles at a time.
+const maxSpare = 2 * announceMost
+
+// spareEntry returns an entry that nobody else has, with whatever it held before.
+func (m *manifest) spareEntry() *sending {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := len(m.spare) - 1
+	if last < 0 {
+		return new(sending)
+	}
+	e := m.spare[last]
+	m.spare = m.spare[:last]
+	return e
+}
+
+// setTold notes that the announcer has done with the entries before next.
+func (m *manifest) setTold(next uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.told = next
+}
+
+// keepSpare keeps resolved entries that nobody else has; nil is none. It leaves out those that a peer
+// answered before their announcement. Where the target has all files already, they were most of the
+// garbage of a session.
+func (m *manifest) keepSpare(all []*sending) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range all {
+		if e != nil && e.index < m.told && len(m.spare) < maxSpare {
+			m.spare = append(m.spare, e)
+		}
+	}
 }
 
 // add numbers an entry. A file that was announced under another name becomes a hard link to that,

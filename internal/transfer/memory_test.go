@@ -28,7 +28,7 @@ func TestMemoryOfSenders(t *testing.T) {
 	fill := func() (m *manifest, all []*sending) {
 		m = newManifest(new(counters), false, account)
 		for m.hasRoom() {
-			e := newSending(Item{Entry: wire.Entry{Kind: wire.Dir, Path: string(make([]byte, 3<<10))}}, 0)
+			e := newSending(&Item{Entry: wire.Entry{Kind: wire.Dir, Path: string(make([]byte, 3<<10))}}, 0)
 			m.add(e)
 			all = append(all, e)
 		}

@@ -281,6 +281,8 @@ func (s *Sender) settle(all []wire.Answer) error {
 	s.ended(ended, func(i int) Event {
 		return Event{Kind: outcomes[all[i].Verdict], New: all[i].New}
 	})
+	s.claims.dropShared(ended)
+	s.manifest.keepSpare(ended)
 	return err
 }
 

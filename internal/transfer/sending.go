@@ -75,9 +75,16 @@ type blockClaims struct {
 	delta   *deltaSend       // nil without an old version
 }
 
-// newSending prepares an entry for the manifest.
-func newSending(item Item, tries int) *sending {
-	return &sending{item: item, tries: tries, held: heldBy(&item.Entry), size: item.Entry.Size}
+// newSending returns an entry that is prepared for the manifest.
+func newSending(item *Item, tries int) *sending {
+	e := new(sending)
+	e.begin(item, tries)
+	return e
+}
+
+// begin prepares an entry that nobody else has for the manifest.
+func (e *sending) begin(item *Item, tries int) {
+	*e = sending{item: *item, tries: tries, held: heldBy(&item.Entry), size: item.Entry.Size}
 }
 
 // measure sets what follows from the entry's kind and size.

@@ -54,7 +54,7 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 		Speculate: !x.patient, Near: x.near, Event: x.event, Memory: x.memory,
 	})
 	x.receiver = NewReceiver(b, wire.NewReader(b, wire.MaxMessage), x.target, ReceiverOptions{
-		Path: x.path, Target: x.opt, Event: func(e *Event) { x.got = append(x.got, *e) }, Memory: x.memory, Early: x.early, Range: x.part,
+		Path: x.path, Target: x.opt, Event: func(e *Event) { x.got = append(x.got, kept(e)) }, Memory: x.memory, Early: x.early, Range: x.part,
 	})
 	for i := range x.streams {
 		c, d := net.Pipe()
@@ -71,8 +71,18 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 	x.sendStats, x.writeStats = x.sender.Stats(), x.receiver.Stats()
 }
 
+// kept is an event that stays valid.
+func kept(e *Event) Event {
+	ev := *e
+	if e.Entry != nil {
+		entry := *e.Entry
+		ev.Entry = &entry
+	}
+	return ev
+}
+
 func (x *session) event(e *Event) {
-	x.sent = append(x.sent, *e)
+	x.sent = append(x.sent, kept(e))
 	if x.ended != nil && (e.Kind == Skipped || e.Kind == Failed) {
 		x.ended()
 	}
