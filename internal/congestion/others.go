@@ -110,6 +110,7 @@ type others struct {
 	part   float64       // of the line that the session has, by the test
 	exact  bool          // it is not more
 	firm   bool          // others are quick, too, and push gentle streams aside
+	since  Sample        // the begin of sharing, or the last test that counted
 	vain   bool          // the last test has shown nothing
 	tested time.Duration // end of the last test
 	left   time.Duration // when the others were gone, the last time; 0 is never
@@ -130,6 +131,7 @@ func (c *Controller) share(s Sample) {
 	c.others.peak, c.others.quick = math.Inf(1), 0
 	c.others.most = max(c.line, mostPart*c.doubts.best)
 	c.others.poor, c.others.bound, c.lean = false, false, lean{}
+	c.others.since = s
 	if c.state == Doubt {
 		part := portion(c.from, s)
 		c.others.poor, c.others.exact = part < poorShare, false
@@ -313,6 +315,8 @@ func (c *Controller) weigh(s Sample) {
 	if c.priority != High && c.shallow() && c.gone(s) { // the most that it had stands for the line
 		o.bound, o.most = true, min(o.most, halfShare*c.doubts.best)
 	}
+	hopeless := c.hopeless(s)
+	o.since = s
 	if c.priority == High || m.standing < m.base/4 {
 		return
 	}
@@ -322,9 +326,21 @@ func (c *Controller) weigh(s Sample) {
 		if more := min(2*o.flows, mostFlows); c.from.InFlight >= int64(more*flowPackets*s.MSS) {
 			o.flows = more
 		}
+		if hopeless {
+			o.flows, o.firm, o.most = mostFlows, true, max(o.most, mostPart*c.doubts.best)
+			c.hurry(s)
+		}
 	case o.part > mostPart:
 		o.flows = max(o.flows/2, freeStreams)
 	}
+}
+
+// hopeless reports whether so much was lost since the last test that gentle streams would not get the session's part:
+// others lose much and do not yield. What quick streams lose shows nothing.
+func (c *Controller) hopeless(s Sample) bool {
+	o := &c.others
+	loss := lossSince(o.since, s)
+	return o.quick <= o.since.At && loss > 0 && gentleStreams(mostPart*c.doubts.best, s.RTT, s.MSS, loss) > 2*mostFlows
 }
 
 // glance takes the session's part of the line while the queue falls in a test: before it is gone, and before
