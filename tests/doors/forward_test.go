@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -239,7 +241,7 @@ func TestConfirmEnds(t *testing.T) {
 			r.SetBasicAuth("anna", password)
 			var a *http.Response
 			if a, err = d.client.Do(r); err == nil {
-				err = a.Body.Close()
+				err = errors.Join(fmt.Errorf("the server replied %s", a.Status), a.Body.Close())
 			}
 		}
 		left <- err
