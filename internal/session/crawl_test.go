@@ -173,7 +173,9 @@ func TestCrawlPinger(t *testing.T) {
 				ctx, end := context.WithCancelCause(t.Context())
 				defer end(nil)
 				var tasks sync.WaitGroup
-				tasks.Go(func() { pinger(ctx, there, c.work) })
+				pings, silence := context.WithCancel(t.Context()) // it does not hear of the end
+				defer silence()
+				tasks.Go(func() { pinger(pings, there, c.work) })
 				set, clock := NewStreamSet(nil, nil), transfer.NewClock()
 				telemetry := NewTelemetry(clock, set, func() int64 { return 0 }, diagnose.Host{})
 				message := func(m wire.Message) {
@@ -197,6 +199,7 @@ func TestCrawlPinger(t *testing.T) {
 				tasks.Go(func() { crawl.Watch(ctx, end) })
 				err := engine.Run(ctx)
 				end(nil)
+				silence()
 				_ = here.Close()
 				_ = there.Close()
 				tasks.Wait()

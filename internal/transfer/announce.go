@@ -224,12 +224,12 @@ func (a *announcer) tell(batch []*sending) {
 	m := &wire.Entries{First: batch[0].index, Entries: a.room[:0]}
 	for _, e := range batch {
 		m.Entries = append(m.Entries, e.item.Entry)
+		e.item.Entry.Xattrs = nil // once the receiver has them, an event may show the entry
 	}
 	a.s.send(m)
 	a.room = m.Entries
 	clear(a.room)
 	for _, e := range batch {
-		e.item.Entry.Xattrs = nil // the receiver has them
 		a.s.offer(e)
 	}
 	a.s.manifest.setTold(m.First + uint64(len(batch)))
