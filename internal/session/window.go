@@ -117,7 +117,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	if near := 0 < s.RTT && s.RTT < nearRTT; math.IsInf(decided.Rate, 1) && !near && (quic(infos) || s.Line > 0 || p == congestion.Low) {
 		return w.free // nothing is known yet, and each has its first bound, or few may send
 	}
-	turns := decided.Free
+	turns := w.turns(streams, infos, s, decided.Free)
 	left := 0 // streams with something to send
 	for _, i := range infos {
 		if i.NotSent > 0 {
@@ -131,15 +131,14 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	clear(w.held)
 	for _, d := range streams {
 		d.takeUnsent(unsent)
-		switch busy := infos[d.ID].NotSent > 0 && !w.stuck(d, s); {
+		switch {
 		case decided.Free == 0 && ending && left > 0: // those that are done leave their part to the others
 			if infos[d.ID].NotSent > 0 {
 				d.pace(decided.Rate / float64(left))
 			}
 		case decided.Free == 0:
 			d.pace(decided.Rate / float64(s.Streams))
-		case turns > 0 && busy: // once the first have nothing to send, it is the turn of the next
-			turns--
+		case turns[d.ID]:
 			d.pace(decided.Rate / float64(decided.Free))
 		default:
 			d.pace(decided.Held / float64(len(streams)))
@@ -151,6 +150,26 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	w.free, w.behind, w.need = decided.Free, decided.Behind, decided.Need
 	w.quick = decided.Control == congestion.Quick
 	return w.free
+}
+
+// pairWindow is from how many segments in its window on a stream of TCP sends two at a time. Linux sends half a window
+// at once at most (tcp_cwnd_test), and the peer waits with the acknowledgement of a single segment: that looks like a
+// queue. A stream that is paced does not get a larger window.
+const pairWindow = 4
+
+// turns returns the streams that may send if so many are free: the first that have something to send, and of these
+// rather such as send two segments at a time. Once they have nothing, it is the turn of the next.
+func (w *window) turns(streams []*DataStream, infos map[uint64]transport.Info, s congestion.Sample, free int) map[uint64]bool {
+	turns := make(map[uint64]bool, free)
+	for _, least := range []int{pairWindow, 0} {
+		for _, d := range streams {
+			i := infos[d.ID]
+			if len(turns) < free && i.NotSent > 0 && i.Cwnd >= least*i.SndMSS && !w.stuck(d, s) {
+				turns[d.ID] = true
+			}
+		}
+	}
+	return turns
 }
 
 // release leaves streams to a relay to the congestion control of each. A relay takes what its next leg

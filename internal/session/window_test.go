@@ -1,7 +1,9 @@
 package session
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -62,6 +64,26 @@ func TestWindowHeldRTTs(t *testing.T) {
 	require.Equal(t, short, rtt(1, all), "of the only one that says something")
 	all = of(flying(2, long), flying(1, long), flying(1, long))
 	require.Equal(t, short, rtt(2, all), "nothing is new")
+}
+
+// It is the turn of streams that send two segments at a time. Others follow if these are too few.
+func TestWindowTurns(t *testing.T) {
+	w := newWindow(nil)
+	var streams []*DataStream
+	infos := make(map[uint64]transport.Info)
+	for id, cwnd := range []int{3, 10, 4, 2, 20} {
+		i := flying(1, time.Millisecond)
+		i.Cwnd = cwnd * i.SndMSS
+		infos[uint64(id)] = i
+		streams = append(streams, &DataStream{ID: uint64(id)})
+	}
+	nothing := infos[1]
+	nothing.NotSent = 0
+	infos[1] = nothing
+	for free, want := range [][]uint64{{}, {2}, {2, 4}, {0, 2, 4}, {0, 2, 3, 4}, {0, 2, 3, 4}} {
+		turns := w.turns(streams, infos, congestion.Sample{}, free)
+		require.ElementsMatch(t, want, slices.Collect(maps.Keys(turns)), "%d free", free)
+	}
 }
 
 // paced is a transport.Conn with figures that notes its bounds.
