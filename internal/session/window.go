@@ -117,7 +117,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	if near := 0 < s.RTT && s.RTT < nearRTT; math.IsInf(decided.Rate, 1) && !near && (quic(infos) || s.Line > 0 || p == congestion.Low) {
 		return w.free // nothing is known yet, and each has its first bound, or few may send
 	}
-	turns := w.turns(streams, infos, s, decided.Free)
+	turns := w.turns(streams, infos, s, decided)
 	left := 0 // streams with something to send
 	for _, i := range infos {
 		if i.NotSent > 0 {
@@ -157,14 +157,20 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 // queue. A stream that is paced does not get a larger window.
 const pairWindow = 4
 
-// turns returns the streams that may send if so many are free: the first that have something to send, and of these
-// rather such as send two segments at a time. Once they have nothing, it is the turn of the next.
-func (w *window) turns(streams []*DataStream, infos map[uint64]transport.Info, s congestion.Sample, free int) map[uint64]bool {
-	turns := make(map[uint64]bool, free)
-	for _, least := range []int{pairWindow, 0} {
+// turns returns the streams that may send if some are free: the first that have something to send. Once they have
+// nothing, it is the turn of the next. While the session yields, those go first that send two segments at a time: its
+// rate is next to nothing then. Otherwise a stream whose window losses have made small keeps its turn, since another
+// one would take back from others what it gave them.
+func (w *window) turns(streams []*DataStream, infos map[uint64]transport.Info, s congestion.Sample, x congestion.Decision) map[uint64]bool {
+	windows := []int{0}
+	if x.State == congestion.Yield {
+		windows = []int{pairWindow, 0}
+	}
+	turns := make(map[uint64]bool, x.Free)
+	for _, least := range windows {
 		for _, d := range streams {
 			i := infos[d.ID]
-			if len(turns) < free && i.NotSent > 0 && i.Cwnd >= least*i.SndMSS && !w.stuck(d, s) {
+			if len(turns) < x.Free && i.NotSent > 0 && i.Cwnd >= least*i.SndMSS && !w.stuck(d, s) {
 				turns[d.ID] = true
 			}
 		}

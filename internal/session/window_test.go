@@ -66,7 +66,8 @@ func TestWindowHeldRTTs(t *testing.T) {
 	require.Equal(t, short, rtt(2, all), "nothing is new")
 }
 
-// It is the turn of streams that send two segments at a time. Others follow if these are too few.
+// While a session yields, it is the turn of streams that send two segments at a time, and others follow if these are
+// too few. Beside others, the first have their turn, however small losses have made their windows.
 func TestWindowTurns(t *testing.T) {
 	w := newWindow(nil)
 	var streams []*DataStream
@@ -80,9 +81,14 @@ func TestWindowTurns(t *testing.T) {
 	nothing := infos[1]
 	nothing.NotSent = 0
 	infos[1] = nothing
-	for free, want := range [][]uint64{{}, {2}, {2, 4}, {0, 2, 4}, {0, 2, 3, 4}, {0, 2, 3, 4}} {
-		turns := w.turns(streams, infos, congestion.Sample{}, free)
-		require.ElementsMatch(t, want, slices.Collect(maps.Keys(turns)), "%d free", free)
+	for state, all := range map[congestion.State][][]uint64{
+		congestion.Yield:   {{}, {2}, {2, 4}, {0, 2, 4}, {0, 2, 3, 4}, {0, 2, 3, 4}},
+		congestion.Compete: {{}, {0}, {0, 2}, {0, 2, 3}, {0, 2, 3, 4}, {0, 2, 3, 4}},
+	} {
+		for free, want := range all {
+			turns := w.turns(streams, infos, congestion.Sample{}, congestion.Decision{State: state, Free: free})
+			require.ElementsMatch(t, want, slices.Collect(maps.Keys(turns)), "%v, %d free", state, free)
+		}
 	}
 }
 
