@@ -249,8 +249,10 @@ func (c *Controller) least(s Sample) time.Duration {
 func (c *Controller) usualAim() time.Duration { return min(max(c.model.base/20, leastAim), mostAim) }
 
 // dense reports whether a stream sends its next packet before the peer's kernel acknowledges one alone.
-// Otherwise the RTT holds that delay, and shows no queue.
-func (c *Controller) dense(s Sample) bool { return c.packets(2*s.Streams, s.MSS) < delayedAck }
+// Otherwise the RTT holds that delay, and shows no queue. What the line carries for others does not matter.
+func (c *Controller) dense(s Sample) bool {
+	return float64(2*s.Streams*s.MSS) < max(c.line, c.model.delivered)*delayedAck.Seconds()
+}
 
 // remember keeps the largest rate of late with a short queue. With that of now, a session that
 // has lost most of the line to others would take their queue for its own packets.
