@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
@@ -16,7 +18,10 @@ type exchange struct {
 	conn     transport.Conn
 	r        *wire.Reader
 	patience time.Duration // how long the server may take for its next message
-	stop     func() bool   // ends the watch over the context
+	answers  session.Answers
+	ctx      context.Context //nolint:containedctx // the session's: its cause is why it has ended
+	end      context.CancelCauseFunc
+	watching sync.WaitGroup
 }
 
 // begin opens a session. It ends early when ctx does. The caller calls close.
@@ -29,13 +34,23 @@ func (c *Client) begin(ctx context.Context, u session.URL, hello wire.Hello) (*e
 		return nil, err
 	}
 	x.r = wire.NewReader(x.conn, wire.MaxMessage)
-	x.stop = context.AfterFunc(ctx, func() { _ = x.conn.Close() })
+	x.watch(ctx)
 	return x, nil
+}
+
+// watch ends the session when ctx is done, or when nothing comes of it.
+func (x *exchange) watch(ctx context.Context) {
+	x.ctx, x.end = context.WithCancelCause(ctx)
+	context.AfterFunc(x.ctx, func() { _ = x.conn.Close() })
+	x.watching.Go(func() {
+		x.answers.Watch(x.ctx, x.url.Address(), func(text string) { x.client.notice("%s", text) }, x.end)
+	})
 }
 
 // close ends the session.
 func (x *exchange) close() {
-	x.stop()
+	x.end(nil)
+	x.watching.Wait()
 	_ = x.conn.Close()
 	x.group.Close(session.PartWithin)
 }
@@ -55,11 +70,14 @@ func (x *exchange) next() (wire.Message, error) {
 	if err := x.conn.SetReadDeadline(time.Now().Add(x.patience)); err != nil {
 		return nil, err
 	}
+	x.answers.Wait(true)
+	defer x.answers.Wait(false)
 	for {
 		m, err := x.r.Next()
 		if err != nil {
-			return nil, err
+			return nil, cmp.Or(context.Cause(x.ctx), err)
 		}
+		x.answers.Take(m)
 		switch m := m.(type) {
 		case *wire.Refuse:
 			return nil, &wire.Error{Code: m.Code, Text: m.Text, Remote: true}

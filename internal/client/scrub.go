@@ -43,6 +43,10 @@ func (s *scrub) run(ctx context.Context, c *Client, u session.URL, name string) 
 		return err
 	}
 	defer x.close()
+	return s.hear(x)
+}
+
+func (s *scrub) hear(x *exchange) error {
 	for {
 		m, err := x.next()
 		if err != nil {

@@ -129,6 +129,7 @@ type pipeConn struct {
 	pipe net.Conn
 }
 
+func (c pipeConn) Close() error                       { return c.pipe.Close() }
 func (c pipeConn) Read(b []byte) (int, error)         { return c.pipe.Read(b) }
 func (c pipeConn) Write(b []byte) (int, error)        { return c.pipe.Write(b) }
 func (c pipeConn) SetReadDeadline(t time.Time) error  { return c.pipe.SetReadDeadline(t) }
@@ -141,6 +142,9 @@ func TestExchangeEnds(t *testing.T) {
 		defer there.Close()
 		x := exchange{conn: pipeConn{pipe: here}, patience: session.DialTimeout}
 		x.r = wire.NewReader(x.conn, wire.MaxMessage)
+		x.watch(t.Context())
+		defer x.watching.Wait()
+		defer x.end(nil)
 		began := time.Now()
 		x.send(&wire.Folder{Path: ".", Names: []string{"a"}})
 		_, err := x.next()

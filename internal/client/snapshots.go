@@ -107,6 +107,10 @@ func (e *expiry) run(ctx context.Context, c *Client, u session.URL) error {
 		return err
 	}
 	defer x.close()
+	return e.ask(x)
+}
+
+func (e *expiry) ask(x *exchange) error {
 	x.patience = session.VerifyPatience // removing a large snapshot takes long
 	var request []wire.Message
 	for part := range slices.Chunk(e.keep, wire.MaxStrings) {

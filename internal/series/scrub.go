@@ -27,8 +27,6 @@ type Scrub struct {
 	Report func(what session.Finding, path, text string) error
 	// Progress is called about twice a second, and once at the end. Its error ends the scrub.
 	Progress func(ScrubCount) error
-	// Reading is called before a file is read, and what it returns after that; nil for nothing.
-	Reading func() (done func())
 
 	name  string
 	tree  *access.Scope
@@ -127,7 +125,7 @@ func (x *Scrub) links(visit func(first, path string) error) error {
 
 func (x *Scrub) compareDigest(ctx context.Context, path string, want [32]byte) error {
 	x.count.Files++
-	got, id, err := x.digest(ctx, path)
+	got, id, err := x.tree.Digest(ctx, path)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -144,18 +142,11 @@ func (x *Scrub) compareLink(ctx context.Context, first, path string) error {
 	}
 	same := err == nil && a.Kind == disk.File && a.ID == b.ID
 	if err == nil && !same && a.Kind == disk.File { // a copy, where it could not be linked
-		got, _, readErr := x.digest(ctx, path)
-		want, _, firstErr := x.digest(ctx, first)
+		got, _, readErr := x.tree.Digest(ctx, path)
+		want, _, firstErr := x.tree.Digest(ctx, first)
 		same, err = got == want, errors.Join(readErr, firstErr)
 	}
 	return x.judge(path, err, same)
-}
-
-func (x *Scrub) digest(ctx context.Context, path string) ([32]byte, disk.Identity, error) {
-	if x.Reading != nil {
-		defer x.Reading()()
-	}
-	return x.tree.Digest(ctx, path)
 }
 
 // judge counts a file, and reports it unless it is as noted.

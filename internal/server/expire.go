@@ -44,27 +44,26 @@ func (x *expiry) serve(ctx context.Context) error {
 	if err := x.lockSeries(ctx, in); err != nil {
 		return targetRefusal(err)
 	}
-	names, err := series.Expired(in, keep)
-	if err != nil {
-		return targetRefusal(err)
-	}
-	if err := x.remove(ctx, in, names); err != nil {
+	if err := x.remove(ctx, in, keep); err != nil {
 		return err
 	}
 	return x.answer(nil)
 }
 
-// remove removes snapshots, and reports each to the client.
-func (x *expiry) remove(ctx context.Context, in *access.Series, names []string) error {
+// remove removes the snapshots that are not to be kept, and reports each to the client.
+func (x *expiry) remove(ctx context.Context, in *access.Series, keep []string) error {
+	defer x.showWork()()
+	names, err := series.Expired(in, keep)
+	if err != nil {
+		return targetRefusal(err)
+	}
 	log := x.server.log.With("client", x.peer.label,
 		"share", x.hello.Share, "series", seriesPath(x.hello.Paths[0]))
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return errDraining
 		}
-		done := x.keepPinging() // a large snapshot takes long
 		err := in.Remove(name)
-		done()
 		log.Info("snapshot removed", "snapshot", name, "error", err)
 		x.audit.removed(seriesPath(x.hello.Paths[0]), name, err)
 		if err != nil {

@@ -23,8 +23,6 @@ import (
 const (
 	// workIdle is how long a client may take for its next operation.
 	workIdle = 2 * time.Minute
-	// workPing is how often the client hears of us during a long operation.
-	workPing = 5 * time.Second
 	// workBatch is how much of an answer is collected before it is sent, bytes.
 	workBatch = 64 << 10
 	// linkMemory is what a count takes to remember a file with several names, bytes, and linksAtOnce
@@ -516,24 +514,13 @@ func (x *fileWork) refusalOf(do wire.Op, p string, err error) *wire.Error {
 	return &wire.Error{Code: code, Text: err.Error()}
 }
 
-// patiently runs do, and pings the client meanwhile. It sends what was to be sent before.
+// patiently runs do, and shows the client meanwhile that it does. It sends what was to be sent before.
 func (x *fileWork) patiently(do func() error) error {
 	if err := x.flush(); err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	go func() { done <- do() }()
-	tick := time.NewTicker(workPing)
-	defer tick.Stop()
-	for {
-		select {
-		case err := <-done:
-			return err
-		case now := <-tick.C:
-			_ = x.add(&wire.Ping{Time: now.UnixNano()}) // a client that is gone shows later
-			_ = x.flush()
-		}
-	}
+	defer x.showWork()()
+	return do()
 }
 
 // add appends a message to what is sent next.

@@ -23,7 +23,8 @@ type request struct {
 	audit  *audit
 	opened []*access.Scope // closed at the end of the session
 
-	writing sync.Mutex // held while messages are written: pings come in between
+	writing sync.Mutex // held while messages are written: what shows work comes in between
+	worked  time.Duration
 }
 
 func (q *request) base() *request { return q }
@@ -102,26 +103,37 @@ func (q *request) writeMessages(messages []byte, patience time.Duration) error {
 	return session.WritePatiently(q.conn, messages, patience)
 }
 
-// keepPinging pings the client until done is called.
-func (q *request) keepPinging() (done func()) {
+// workShown is how often a client hears of us while it waits for an answer.
+const workShown = 5 * time.Second
+
+// showWork tells the client that the server works on its answer, until done is called. Pings would not do: a client
+// does not wait long for a server that only answers those.
+func (q *request) showWork() (done func()) {
+	began := time.Now()
 	stop := make(chan struct{})
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(verifyPing)
+		tick := time.NewTicker(workShown)
 		defer tick.Stop()
 		for {
 			select {
 			case <-stop:
 				return
 			case now := <-tick.C:
-				_ = q.send(&wire.Ping{Time: now.UnixNano()})
+				worked := q.worked + now.Sub(began)
+				err := q.send(&wire.Sample{Values: []wire.Value{{Name: session.WorkTime, Value: int64(worked)}}})
+				if err != nil { // the client is gone
+					q.stop(err)
+					return
+				}
 			}
 		}
 	}()
 	return func() {
 		close(stop)
 		<-stopped
+		q.worked += time.Since(began)
 	}
 }
 

@@ -35,9 +35,11 @@ func (x *scrubbing) serve(ctx context.Context) error {
 	}
 	defer tree.Close()
 	x.admit()
-	scrub := series.Scrub{Report: x.report, Progress: x.progress, Reading: x.keepPinging}
+	scrub := series.Scrub{Report: x.report, Progress: x.progress}
 	start := time.Now()
+	done := x.showWork()
 	damaged, err := scrub.Run(ctx, in, m.Snapshot, tree)
+	done()
 	sum := scrub.Count()
 	x.server.log.With("client", x.peer.label,
 		"share", m.Share, "series", seriesPath(p), "snapshot", m.Snapshot).

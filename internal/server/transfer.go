@@ -126,6 +126,7 @@ func (x *transferSession) runEngine(ctx context.Context) error {
 		Peer: x.peer.label, Engine: x.engine, Set: x.set, Telemetry: x.telemetry,
 		// A client may take as long as it wants for blocks, and gives up by itself.
 		Patient: func(underway bool) bool { return underway || x.priority() == wire.LowPriority },
+		Trusts:  true,
 		Notice:  func(text string) { x.log.Info(text) },
 	}
 	tasks.Go(func() {

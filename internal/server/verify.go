@@ -19,12 +19,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-const (
-	// verifyBatch bounds the entries of a message.
-	verifyBatch = 256
-	// verifyPing is how often the client hears of us while a long file is read.
-	verifyPing = 5 * time.Second
-)
+// verifyBatch bounds the entries of a message.
+const verifyBatch = 256
 
 // verification serves a Verify: it sends the entries of a path with the digests of files, and then
 // answers which names the path does not hold.
@@ -87,6 +83,7 @@ func (v *verification) verify(ctx context.Context) error {
 // send walks the path, reads files with one worker for each core, and sends the entries in the
 // order of the walk.
 func (v *verification) send(ctx context.Context) error {
+	defer v.showWork()()
 	group, ctx := errgroup.WithContext(ctx)
 	queue := make(chan *verifyEntry, session.VerifyAhead)
 	jobs := make(chan *verifyEntry)
@@ -159,8 +156,6 @@ func (v *verification) entryPath(p string) string {
 // stream sends the queued entries in batches. It sends a batch early rather than let it wait for a
 // long file.
 func (v *verification) stream(ctx context.Context, queue <-chan *verifyEntry) error {
-	tick := time.NewTicker(verifyPing)
-	defer tick.Stop()
 	var batch verifyMessages
 	for {
 		if len(queue) == 0 || batch.full() {
@@ -168,7 +163,7 @@ func (v *verification) stream(ctx context.Context, queue <-chan *verifyEntry) er
 				return err
 			}
 		}
-		x, more, err := receiveOrPing(ctx, v, queue, tick)
+		x, more, err := receive(ctx, queue)
 		if err != nil {
 			return err
 		}
@@ -181,7 +176,7 @@ func (v *verification) stream(ctx context.Context, queue <-chan *verifyEntry) er
 			if err := v.flush(&batch); err != nil {
 				return err
 			}
-			if _, _, err := receiveOrPing(ctx, v, x.done, tick); err != nil {
+			if _, _, err := receive(ctx, x.done); err != nil {
 				return err
 			}
 		}
@@ -189,22 +184,13 @@ func (v *verification) stream(ctx context.Context, queue <-chan *verifyEntry) er
 	}
 }
 
-// receiveOrPing receives from a channel. It pings the client while it waits.
-func receiveOrPing[T any](
-	ctx context.Context, v *verification, from <-chan T, tick *time.Ticker,
-) (x T, more bool, err error) {
-	for {
-		select {
-		case x, more = <-from:
-			return x, more, nil
-		case <-ctx.Done():
-			return x, false, context.Cause(ctx)
-		case now := <-tick.C:
-			v.out = wire.Append(v.out[:0], &wire.Ping{Time: now.UnixNano()})
-			if err := v.write(); err != nil {
-				return x, false, err
-			}
-		}
+// receive receives from a channel.
+func receive[T any](ctx context.Context, from <-chan T) (x T, more bool, err error) {
+	select {
+	case x, more = <-from:
+		return x, more, nil
+	case <-ctx.Done():
+		return x, false, context.Cause(ctx)
 	}
 }
 
@@ -265,8 +251,8 @@ func (v *verification) write() error {
 // client closes the stream.
 func (v *verification) answerFolders() error {
 	r := wire.NewReader(v.conn, wire.MaxMessage)
+	_ = v.conn.SetReadDeadline(time.Now().Add(session.VerifyPatience))
 	for {
-		_ = v.conn.SetReadDeadline(time.Now().Add(session.VerifyPatience))
 		m, err := r.Next()
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -286,6 +272,7 @@ func (v *verification) answerFolders() error {
 		if err := v.write(); err != nil {
 			return err
 		}
+		_ = v.conn.SetReadDeadline(time.Now().Add(session.VerifyPatience))
 	}
 }
 

@@ -15,6 +15,9 @@ const (
 	crawlSays  = 2 * time.Minute
 	crawlEnds  = 10 * time.Minute
 	crawlEvery = 2 * time.Second
+	// crawlTrusts is how long a server may say that it works while nothing comes of it. It takes so long to read 60 TB
+	// at 100 MB/s.
+	crawlTrusts = 7 * 24 * time.Hour
 	// crawlLate is how long after the last look the next one comes only if this process was suspended.
 	crawlLate = 3 * crawlEvery
 	// crawlFills is how long a new stream fills buffers on its way, and crawlJoins what moves on it before, by
@@ -43,6 +46,7 @@ func crawls(moved int64, idle bool, since time.Duration) string {
 // end works.
 type crawlWatch struct {
 	peer    string
+	trusts  bool // the other end for as long as it says that it works, not only for crawlTrusts
 	checked time.Time
 	seen    crawlLook
 	streams map[uint64]crawlStream // those that are open
@@ -52,6 +56,7 @@ type crawlWatch struct {
 	limited time.Duration // by a rate limit, all streams together
 	stuck   time.Duration // with blocks under way
 	idle    time.Duration // with none, since an end worked
+	claimed time.Duration // with none, before the other end said last that it worked, and since this one did
 	said    bool
 }
 
@@ -66,7 +71,8 @@ type crawlLook struct {
 	steps    int64            // of the engine, blocks written among them
 	streams  map[uint64]int64 // bytes that have moved on each open one
 	underway bool             // blocks are
-	work     time.Duration    // of both ends
+	work     time.Duration    // of this end
+	claimed  time.Duration    // work of the other end, as it says
 	limited  time.Duration    // by a rate limit of either end, all streams together
 	patient  bool             // the session may wait now
 }
@@ -75,14 +81,14 @@ type crawlLook struct {
 func (w *crawlWatch) check(now time.Time, x crawlLook) (text string, err error) {
 	passed := now.Sub(w.checked)
 	suspended := passed > crawlLate // or it is the first time
-	worked := x.work > w.seen.work
+	worked, claims := x.work > w.seen.work, x.claimed > w.seen.claimed && (w.trusts || w.claimed < crawlTrusts)
 	progress := x.steps > w.seen.steps
 	w.limited += max(0, x.limited-w.seen.limited)
 	w.follow(now, x.streams)
 	w.checked, w.seen = now, x
 	switch {
 	case progress, w.moved >= crawlBytes:
-		w.moved, w.limited, w.stuck, w.idle = 0, 0, 0, 0
+		w.moved, w.limited, w.stuck, w.idle, w.claimed = 0, 0, 0, 0, 0
 		if w.said {
 			w.said = false
 			text = w.peer + ": more gets through again"
@@ -91,7 +97,9 @@ func (w *crawlWatch) check(now time.Time, x crawlLook) (text string, err error) 
 	case x.underway:
 		w.stuck += passed
 	case worked:
-		w.idle = 0
+		w.idle, w.claimed = 0, 0
+	case claims:
+		w.idle, w.claimed = 0, w.claimed+w.idle+passed
 	default:
 		w.idle += passed
 	}
@@ -132,16 +140,22 @@ type Crawl struct {
 	Telemetry *Telemetry
 	// Patient reports whether the session may take as long as it wants now. underway says that blocks are under way.
 	Patient func(underway bool) bool
-	Notice  func(text string)
+	// Trusts says that the other end may take as long as it says that it works: a client may read a program's output.
+	Trusts bool
+	Notice func(text string)
 }
 
 // Watch ends a session that hardly moves, and says so before, until ctx is done.
 func (c *Crawl) Watch(ctx context.Context, end func(error)) {
-	w := crawlWatch{peer: c.Peer}
+	w := crawlWatch{peer: c.Peer, trusts: c.Trusts}
+	w.run(ctx, c.look, c.Notice, end)
+}
+
+func (w *crawlWatch) run(ctx context.Context, look func() crawlLook, notice func(string), end func(error)) {
 	for Sleep(ctx, crawlEvery) {
-		text, err := w.check(time.Now(), c.look())
+		text, err := w.check(time.Now(), look())
 		if text != "" {
-			c.Notice(text)
+			notice(text)
 		}
 		if err != nil {
 			end(err)
@@ -153,7 +167,7 @@ func (c *Crawl) Watch(ctx context.Context, end func(error)) {
 func (c *Crawl) look() crawlLook {
 	stats := c.Engine.Stats()
 	x := crawlLook{steps: stats.Steps, streams: c.Set.Moved(c.Engine.Sends()), underway: stats.Underway > 0}
-	x.work, x.limited = c.Telemetry.worked()
+	x.work, x.claimed, x.limited = c.Telemetry.worked()
 	unknown := x.underway && len(x.streams) == 0 // how much gets through
 	x.patient = unknown || c.Patient(x.underway)
 	return x

@@ -113,6 +113,38 @@ func TestCrawl(t *testing.T) {
 	}
 }
 
+// TestCrawlTrusts: a client believes a server only for some days that it works while nothing comes of it. A server has
+// no such limit, and neither has what this end itself does.
+func TestCrawlTrusts(t *testing.T) {
+	t.Parallel()
+	const long = 4 * crawlTrusts
+	const shown = 30 * time.Second // work shows
+	claims := func(at time.Duration) crawlLook { return crawlLook{claimed: at.Truncate(shown)} }
+	for name, c := range map[string]struct {
+		look   func(at time.Duration) crawlLook
+		trusts bool
+		ends   time.Duration // 0 is never
+	}{
+		"a server":              {look: claims, ends: crawlTrusts + crawlEnds},
+		"a client":              {look: claims, trusts: true},
+		"work of this end, too": {look: func(at time.Duration) crawlLook { return crawlLook{claimed: at, work: at.Truncate(shown)} }},
+		"an entry a day": {look: func(at time.Duration) crawlLook {
+			return crawlLook{claimed: at, steps: int64(at / (24 * time.Hour))}
+		}},
+		"more and less again": {look: func(at time.Duration) crawlLook {
+			return crawlLook{claimed: at / crawlEvery % 2}
+		}, ends: crawlTrusts + crawlEnds},
+	} {
+		w, begun, ends := crawlWatch{peer: "nas:7433", trusts: c.trusts}, time.Now(), time.Duration(0)
+		for at := time.Duration(0); at < long && ends == 0; at += crawlEvery {
+			if _, err := w.check(begun.Add(at), c.look(at)); err != nil {
+				ends = at
+			}
+		}
+		require.InDelta(t, c.ends, ends, float64(2*shown), name)
+	}
+}
+
 // TestCrawlEnds: what moves again is said once.
 func TestCrawlEnds(t *testing.T) {
 	t.Parallel()

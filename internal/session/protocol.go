@@ -59,6 +59,10 @@ func WritePatiently(conn interface {
 	return nil
 }
 
+// WorkTime is the value in a Sample of how long a server has worked to answer, in ns. In a transfer it has the same
+// meaning, for files that are there.
+const WorkTime = "check_ns"
+
 // The values in a Sample of a scrub.
 const (
 	ScrubTotal = "total" // files to be read

@@ -280,20 +280,21 @@ func (t *Telemetry) Latest(push bool) (sender, receiver diagnose.Sample) {
 	return sender, receiver
 }
 
-// worked returns how long the goroutines of both ends have worked on files, and how long a rate limit has held back
-// their streams, as far as this end knows. Whoever waits for the other end does not work.
-func (t *Telemetry) worked() (work, limited time.Duration) {
+// worked returns how long the goroutines of this end have worked on files, and those of the other one as it says; and
+// how long a rate limit of either has held back the streams. Whoever waits for the other end does not work.
+func (t *Telemetry) worked() (work, claimed, limited time.Duration) {
 	if t == nil {
-		return 0, 0
+		return 0, 0, 0
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, end := range []*diagnose.Series{&t.local, &t.remote} {
-		s, _ := end.Last()
-		work += s.Read + s.Digest + s.Code + s.Write + s.Walk + s.Feed + s.Compare + s.Check + s.Name + s.Sync
-		limited += s.RateWait
-	}
-	return work, limited
+	own, _ := t.local.Last()
+	other, _ := t.remote.Last()
+	return workOf(&own), workOf(&other), own.RateWait + other.RateWait
+}
+
+func workOf(s *diagnose.Sample) time.Duration {
+	return s.Read + s.Digest + s.Code + s.Write + s.Walk + s.Feed + s.Compare + s.Check + s.Name + s.Sync
 }
 
 // Carried is how much the receiver's host has taken from the data streams, in bytes, as far as this end
