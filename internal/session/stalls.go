@@ -31,11 +31,11 @@ func stalled(now time.Time, rtt time.Duration, states []transfer.StreamState) (d
 type movements map[uint64]movement
 
 type movement struct {
-	acked uint64
-	at    time.Time
+	arrived uint64
+	at      time.Time
 }
 
-// update takes what the peer's kernel has acknowledged. A stream that a rate holds back counts as
+// update takes what has arrived at the peer's kernel. A stream that a rate holds back counts as
 // moving.
 func (m movements) update(now time.Time, infos map[uint64]transport.Info, held map[uint64]bool) {
 	for id := range m {
@@ -44,8 +44,8 @@ func (m movements) update(now time.Time, infos map[uint64]transport.Info, held m
 		}
 	}
 	for id, i := range infos {
-		if was, known := m[id]; !known || i.BytesAcked != was.acked || held[id] || i.Held {
-			m[id] = movement{i.BytesAcked, now}
+		if was, known := m[id]; !known || arrived(&i) != was.arrived || held[id] || i.Held {
+			m[id] = movement{arrived(&i), now}
 		}
 	}
 }

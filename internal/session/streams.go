@@ -213,13 +213,18 @@ func (s *StreamSet) Moved(sends bool) map[uint64]int64 {
 		if !sends {
 			moved[id] = d.received.Load()
 		} else if i, ok := d.Info(); ok {
-			moved[id] = int64(i.BytesAcked)
-			if i.Protocol == transport.QUIC { // which knows what is lost only once something is acknowledged
-				moved[id] = int64(i.Delivered) * int64(i.SndMSS)
-			}
+			moved[id] = int64(arrived(&i))
 		}
 	}
 	return moved
+}
+
+// arrived is how much of what a stream has sent the peer's kernel has acknowledged, in bytes.
+func arrived(i *transport.Info) uint64 {
+	if i.Protocol == transport.QUIC { // which knows what is lost, probes too, only once something is acknowledged
+		return i.Delivered * uint64(i.SndMSS)
+	}
+	return i.BytesAcked
 }
 
 // setControl notes what the controller of the streams has met and done.

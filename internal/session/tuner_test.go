@@ -50,6 +50,26 @@ func TestMovements(t *testing.T) {
 	require.Empty(t, m)
 }
 
+// TestMovementsOfProbes: what QUIC sends again and again moves nothing while nothing arrives.
+func TestMovementsOfProbes(t *testing.T) {
+	t.Parallel()
+	start := time.Unix(1000, 0)
+	m := make(movements)
+	quic := func(acked, delivered int) transport.Info {
+		return transport.Info{
+			Protocol: transport.QUIC, BytesAcked: uint64(acked), Delivered: uint64(delivered),
+			SndMSS: 1410, InFlight: 2820, RetransSegs: uint64(acked / 1410),
+		}
+	}
+	var states []transfer.StreamState
+	for i := range 41 {
+		now := start.Add(time.Duration(i) * 250 * time.Millisecond)
+		m.update(now, map[uint64]transport.Info{1: quic(100_000+i*1410, 70), 2: quic(100_000+i*1410, 70+i)}, nil)
+		states = m.apply([]transfer.StreamState{{ID: 1, InFlight: 1, Moved: start}, {ID: 2, InFlight: 1, Moved: start}})
+	}
+	require.Equal(t, []uint64{1}, stalled(start.Add(10*time.Second), 0, states))
+}
+
 // simulated is a path: goodput follows the number of streams in use.
 type simulated struct {
 	goodput func(active int) float64 // bytes/s
