@@ -43,15 +43,11 @@ func CheckPath(p string) error {
 
 // notAllowed returns why p is not allowed here, without p; nil if it is.
 func notAllowed(p string) error {
-	switch why := pathFault(p, runtime.GOOS == "windows"); {
-	case why == ErrReserved.Error():
-		return ErrReserved
-	case why != "":
-		return errors.New(why)
-	case runtime.GOOS == "windows" && !filepath.IsLocal(filepath.FromSlash(p)):
+	err := pathFault(p, runtime.GOOS == "windows")
+	if err == nil && runtime.GOOS == "windows" && !filepath.IsLocal(filepath.FromSlash(p)) {
 		return errors.New("not local")
 	}
-	return nil
+	return err
 }
 
 // checkListed is CheckPath for an entry that was found, or is to be, whose path is that of the error.
@@ -62,78 +58,78 @@ func checkListed(p string) error {
 	return nil
 }
 
-// pathFault returns what is wrong with p, "" if nothing, under the rules of Windows or of the other
+// pathFault returns what is wrong with p, nil if nothing, under the rules of Windows or of the other
 // systems.
-func pathFault(p string, windows bool) string {
+func pathFault(p string, windows bool) error {
 	switch {
 	case p == ".":
-		return ""
+		return nil
 	case len(p) > maxPath:
-		return fmt.Sprintf("longer than %d bytes", maxPath)
+		return fmt.Errorf("longer than %d bytes", maxPath)
 	case strings.IndexByte(p, 0) >= 0:
-		return "NUL byte"
+		return errors.New("NUL byte")
 	case strings.HasPrefix(p, "/"):
-		return "absolute"
+		return errors.New("absolute")
 	}
 	for {
 		end := strings.IndexByte(p, '/')
 		if end < 0 {
 			return elementFault(p, windows)
 		}
-		if why := elementFault(p[:end], windows); why != "" {
+		if why := elementFault(p[:end], windows); why != nil {
 			return why
 		}
 		p = p[end+1:]
 	}
 }
 
-// elementFault returns what is wrong with an element of a path, "" if nothing.
-func elementFault(element string, windows bool) string {
+// elementFault returns what is wrong with an element of a path, nil if nothing.
+func elementFault(element string, windows bool) error {
 	switch {
 	case element == "":
-		return "empty element"
+		return errors.New("empty element")
 	case element == "." || element == "..":
-		return "dot element"
+		return errors.New("dot element")
 	case len(element) > maxElement:
-		return fmt.Sprintf("element longer than %d bytes", maxElement)
+		return fmt.Errorf("element longer than %d bytes", maxElement)
 	case isReserved(element):
-		return ErrReserved.Error()
+		return ErrReserved
 	case windows:
 		return windowsFault(element)
 	}
-	return ""
+	return nil
 }
 
-// windowsFault returns why Windows would not take element literally. The rules are those of "Naming
-// Files, Paths, and Namespaces" in the Win32 documentation.
-func windowsFault(element string) string {
+// windowsFault returns why Windows would not take element literally, nil if it would. The rules are
+// those of "Naming Files, Paths, and Namespaces" in the Win32 documentation.
+func windowsFault(element string) error {
 	if !utf8.ValidString(element) {
-		return "not UTF-8"
+		return errors.New("not UTF-8")
 	}
 	for i := range len(element) {
 		if c := element[i]; c < 0x20 || strings.IndexByte(`<>:"|?*\`, c) >= 0 {
-			return fmt.Sprintf("character %q", c)
+			return fmt.Errorf("character %q", c)
 		}
 	}
 	if last := element[len(element)-1]; last == '.' || last == ' ' {
-		return "ends in a dot or a space"
+		return errors.New("ends in a dot or a space")
 	}
 	if isShortName(element) {
-		return "may be the short name of another entry"
+		return errors.New("may be the short name of another entry")
 	}
 	device, _, _ := strings.Cut(element, ".")
 	device = strings.ToUpper(strings.TrimRight(device, " "))
 	switch device {
 	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
-		return "device name"
+		return errors.New("device name")
 	}
 	if rest, ok := strings.CutPrefix(device, "COM"); ok && isPort(rest) {
-		return "device name"
+		return errors.New("device name")
 	}
 	if rest, ok := strings.CutPrefix(device, "LPT"); ok && isPort(rest) {
-		return "device name"
+		return errors.New("device name")
 	}
-	return ""
+	return nil
 }
 
 // isShortName reports whether element looks like the second name, of 8 and 3 characters, that Windows
@@ -156,7 +152,7 @@ func isPort(s string) bool {
 
 // checkName checks the path of an entry that was found as name in a folder, by CheckPath or the like.
 func checkName(name, path string, check func(string) error) error {
-	if runtime.GOOS == "windows" || len(path) > maxPath || elementFault(name, false) != "" {
+	if runtime.GOOS == "windows" || len(path) > maxPath || elementFault(name, false) != nil {
 		return check(path)
 	}
 	return nil

@@ -73,8 +73,8 @@ func TestPathFault(t *testing.T) {
 		{`C:\Windows`, true, false},
 		{`..\up`, true, false},
 	} {
-		require.Equal(t, c.unix, pathFault(c.path, false) == "", "unix %q: %s", c.path, pathFault(c.path, false))
-		require.Equal(t, c.windows, pathFault(c.path, true) == "", "windows %q: %s", c.path, pathFault(c.path, true))
+		require.Equal(t, c.unix, pathFault(c.path, false) == nil, "unix %q: %v", c.path, pathFault(c.path, false))
+		require.Equal(t, c.windows, pathFault(c.path, true) == nil, "windows %q: %v", c.path, pathFault(c.path, true))
 	}
 	require.ErrorIs(t, CheckPath("../x"), ErrPath)
 	require.NoError(t, CheckPath("x/y"))
