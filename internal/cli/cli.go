@@ -117,8 +117,6 @@ the transfers, for example root for cron.`,
 		Version:       version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-
-		SuggestionsMinimumDistance: 2,
 	}
 	root.SetOut(out)
 	root.SetVersionTemplate("fxfer {{.Version}}\n")
@@ -139,7 +137,6 @@ the transfers, for example root for cron.`,
 	for _, c := range append(root.Commands(), root) {
 		if c.HasSubCommands() && !c.Runnable() {
 			c.Args, c.RunE = cobra.ArbitraryArgs, option.NeedSubcommand
-			c.SuggestionsMinimumDistance = root.SuggestionsMinimumDistance
 		}
 	}
 	help := root.HelpFunc()

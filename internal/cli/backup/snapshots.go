@@ -89,15 +89,25 @@ machine may only append, the server prunes by its own policy instead.`,
 			sayServerPrunes := sync.OnceFunc(func() {
 				fmt.Fprintln(c.ErrOrStderr(), "fxfer: this machine may only append: the server removes snapshots by its own policy")
 			})
+			sayNone := func() {
+				fmt.Fprintln(c.ErrOrStderr(), "fxfer: nothing to remove: the retention keeps all snapshots")
+			}
 			if dryRun {
-				return s.eachSnapshot(c, j, func(x fxfer.Snapshot, rules []string) {
+				none := true
+				err := s.eachSnapshot(c, j, func(x fxfer.Snapshot, rules []string) {
 					switch {
 					case slices.Contains(rules, byServer):
+						none = false
 						sayServerPrunes()
 					case len(rules) == 0:
+						none = false
 						fmt.Fprintf(c.OutOrStdout(), "delete    %s\n", x.Name)
 					}
 				})
+				if err == nil && none {
+					sayNone()
+				}
+				return err
 			}
 			if j.Mode == backup.Mirror {
 				return exit.Usage("", "job %s is a mirror: it has no snapshots", j.Name)
@@ -111,6 +121,9 @@ machine may only append, the server prunes by its own policy instead.`,
 			if errors.Is(err, backup.ErrServerPrunes) {
 				sayServerPrunes()
 				return nil
+			}
+			if err == nil && len(removed) == 0 {
+				sayNone()
 			}
 			return err
 		},

@@ -19,10 +19,30 @@ func NeedSubcommand(c *cobra.Command, args []string) error {
 		return c.Help()
 	}
 	hint := ""
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf("did you mean `%s %s`?", c.CommandPath(), near[0])
+	if near := nearestCommand(c, args[0]); near != "" {
+		hint = fmt.Sprintf("did you mean `%s %s`?", c.CommandPath(), near)
 	}
 	return exit.Usage(hint, "there is no command %q", args[0])
+}
+
+// nearestCommand returns the command of c whose name is most similar to name, or "" if none is similar.
+func nearestCommand(c *cobra.Command, name string) string {
+	nearest, least := "", 3
+	for _, sub := range c.Commands() {
+		d := distance(sub.Name(), name)
+		switch {
+		case !sub.IsAvailableCommand(), len(name) < 2:
+			continue
+		case strings.HasPrefix(sub.Name(), name), slices.Contains(sub.SuggestFor, name):
+			d = 0
+		case 3*d > len(name) && sub.Name()[0] != name[0]: // "nope" is no "copy"
+			continue
+		}
+		if d < least {
+			nearest, least = sub.Name(), d
+		}
+	}
+	return nearest
 }
 
 // Error turns an error of the flag parser into a usage error in fxfer's words.
