@@ -121,7 +121,7 @@ func copyGoesOn(at fxfer.URL) string {
 
 // copyLine describes a copy in one line.
 func copyLine(s fxfer.CopyStatus) string {
-	text := fmt.Sprintf("%s: %s of %s, %d of %s", s.State, units.Bytes(s.Bytes), units.Bytes(s.TotalBytes),
+	text := fmt.Sprintf("%s: %s of %s, %d of %s", term.OneLine(string(s.State)), units.Bytes(s.Bytes), units.Bytes(s.TotalBytes),
 		s.Files, units.Count(s.TotalFiles, "file", "files"))
 	if s.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", s.Failed)

@@ -2,14 +2,17 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -159,4 +162,34 @@ func TestAnswersOfWork(t *testing.T) {
 		require.ErrorContains(t, err, "closed the connection", name)
 		require.GreaterOrEqual(t, ended, 10*day, name)
 	}
+}
+
+// TestListingsAreBounded: what a server lists takes no more memory than a client has for it, whatever an entry has:
+// names of owners, too. Neither do all folders that a pattern leads to.
+func TestListingsAreBounded(t *testing.T) {
+	t.Parallel()
+	const most = 1 << 20
+	owner := strings.Repeat("o", 250)
+	for name, e := range map[string]wire.Entry{
+		"short names": {Kind: wire.Dir, Path: "d"},
+		"owners":      {Kind: wire.Dir, Path: "d", Owned: true, User: owner, Group: owner},
+		"links":       {Kind: wire.Symlink, Path: "d", Link: owner + owner},
+	} {
+		l, n, err := listing{most: most}, 0, error(nil)
+		for size := int(unsafe.Sizeof(Entry{})) + len(e.Path) + len(e.User) + len(e.Group) + len(e.Link); err == nil; n += size {
+			err = l.add(&wire.Entries{Entries: []wire.Entry{e}})
+		}
+		require.ErrorContains(t, err, "does not end", name)
+		require.InDelta(t, most, n, most/4, name)
+	}
+
+	folders := &wire.Entries{}
+	for i := range 100 {
+		folders.Entries = append(folders.Entries, wire.Entry{Kind: wire.Dir, Path: fmt.Sprint("folder", i)})
+	}
+	_, _, err := ask(t, func(ctx context.Context, x *exchange, _ string) error {
+		_, err := (&Files{x: x, ctx: ctx, most: most}).Glob("", []string{"*", "*", "*"})
+		return err
+	}, 30*day, func(time.Duration) []wire.Message { return []wire.Message{folders, &wire.Operated{}} })
+	require.ErrorContains(t, err, "does not end")
 }

@@ -28,6 +28,7 @@ type Files struct {
 	err error           // what ended the session
 
 	answered bool // the server knows such sessions
+	most     int  // bounds the memory of a Glob, see listing
 }
 
 // Files opens a session on the share of u. It ends with ctx, or with Close.
@@ -113,7 +114,7 @@ func (f *Files) Glob(base string, elements []string) ([]Entry, error) {
 	found := []Entry{{Path: base, Kind: "folder"}}
 	var unread error
 	for _, element := range elements {
-		var next []Entry
+		next := listing{most: f.most}
 		for _, folder := range found {
 			if folder.Kind != "folder" {
 				continue
@@ -129,11 +130,13 @@ func (f *Files) Glob(base string, elements []string) ([]Entry, error) {
 				}
 				if session.MatchName(element, e.Path) {
 					e.Path = path.Join(folder.Path, e.Path)
-					next = append(next, e)
+					if err := next.keep(e); err != nil {
+						return nil, f.end(err)
+					}
 				}
 			}
 		}
-		found = next
+		found = next.entries
 	}
 	if len(found) == 0 && unread == nil {
 		return nil, f.described(&wire.Error{

@@ -47,7 +47,7 @@ func (c *Client) noticeUnnamed(m *wire.Warning) {
 const (
 	// maxListing bounds the memory of a listing, in bytes. An entry takes listedEntry and its names.
 	maxListing  = 512 << 20
-	listedEntry = 128
+	listedEntry = 160
 	// maxSeries is the same for a series of snapshots: a host that gets them lists more than one.
 	maxSeries = session.MaxKeep * (listedEntry + 2*len("2026-11-20T020000Z"))
 )
@@ -93,12 +93,19 @@ func (l *listing) run(ctx context.Context, c *Client, u session.URL) error {
 
 func (l *listing) add(m *wire.Entries) error {
 	for i := range m.Entries {
-		l.held += listedEntry + len(m.Entries[i].Path) + len(m.Entries[i].Link)
-		l.entries = append(l.entries, listed(&m.Entries[i]))
+		if err := l.keep(listed(&m.Entries[i])); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (l *listing) keep(e Entry) error {
+	l.held += listedEntry + len(e.Path) + len(e.Link) + len(e.Owner) + len(e.Group)
 	if l.held > cmp.Or(l.most, maxListing) {
 		return wire.Errorf(wire.CodeProtocol, "the listing does not end")
 	}
+	l.entries = append(l.entries, e)
 	return nil
 }
 

@@ -54,7 +54,12 @@ func (s *scrub) hear(x *exchange) error {
 		}
 		switch m := m.(type) {
 		case *wire.Warning:
-			s.found(m.Path, session.Finding(m.What), m.Text)
+			switch what := session.Finding(m.What); what {
+			case session.Missing, session.Extra, session.Different, session.Unreadable, session.Lacking:
+				s.found(m.Path, what, m.Text)
+			default: // to leave it out could hide damage
+				return wire.Errorf(wire.CodeProtocol, "an unknown finding %q", m.What)
+			}
 		case *wire.Sample:
 			s.count(m)
 		case *wire.EndManifest:
@@ -66,15 +71,16 @@ func (s *scrub) hear(x *exchange) error {
 // count takes the server's counters.
 func (s *scrub) count(m *wire.Sample) {
 	for _, x := range m.Values {
+		n := max(0, x.Value)
 		switch x.Name {
 		case session.ScrubTotal:
-			s.total = x.Value
+			s.total = n
 		case session.ScrubFiles:
-			s.sum.Files = x.Value
+			s.sum.Files = n
 		case session.ScrubBytes:
-			s.sum.Bytes = x.Value
+			s.sum.Bytes = n
 		case session.ScrubSame:
-			s.sum.Same = x.Value
+			s.sum.Same = n
 		}
 	}
 	s.show()

@@ -41,6 +41,9 @@ func (c *Client) Snapshots(ctx context.Context, u session.URL) ([]Snapshot, erro
 	notes := map[string]*Snapshot{}
 	l := listing{hello: wire.Hello{Intent: wire.Series, Share: u.Share, Paths: []string{u.Path}}, most: maxSeries}
 	l.incomplete = func(w *wire.Warning) {
+		if _, err := snapshot.ParseName(w.Path); err != nil { // it would take much memory
+			return
+		}
 		x := notes[w.Path]
 		if x == nil && len(notes) < session.MaxKeep {
 			x = &Snapshot{}
@@ -124,9 +127,11 @@ func (e *expiry) ask(x *exchange) error {
 		}
 		switch m := m.(type) {
 		case *wire.Removed:
-			if len(e.removed) < session.MaxKeep {
-				e.removed = append(e.removed, m.Path)
+			_, err := snapshot.ParseName(m.Path)
+			if err != nil || slices.Contains(e.keep, m.Path) || len(e.removed) == session.MaxKeep {
+				return wire.Errorf(wire.CodeProtocol, "the server says that it has removed %q", m.Path)
 			}
+			e.removed = append(e.removed, m.Path)
 		case *wire.EndManifest:
 			return nil
 		}

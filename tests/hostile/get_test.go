@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -190,15 +191,20 @@ func TestServerTalksToTerminal(t *testing.T) {
 		args   []string
 		script func(*line)
 	}{
-		"ls":            {[]string{"ls"}, say(one, message(endManifest, uv(1), uv(0)))},
-		"ls -R":         {[]string{"ls", "-R"}, say(one, done)},
-		"stat":          {[]string{"stat"}, say(one, done)},
-		"rm -n":         {[]string{"rm", "-r", "-n"}, say(message(removed, []byte{file}, str("a"+evil)), done)},
-		"rm":            {[]string{"rm"}, say(failed)},
-		"du":            {[]string{"du"}, say(failed)},
-		"cat":           {[]string{"cat"}, say(failed)},
-		"mkdir":         {[]string{"mkdir"}, say(failed)},
-		"ls of shares":  {[]string{"ls"}, say(message(refuse, uv(codeBusy), str(evil)))},
+		"ls":           {[]string{"ls"}, say(one, message(endManifest, uv(1), uv(0)))},
+		"ls -R":        {[]string{"ls", "-R"}, say(one, done)},
+		"stat":         {[]string{"stat"}, say(one, done)},
+		"rm -n":        {[]string{"rm", "-r", "-n"}, say(message(removed, []byte{file}, str("a"+evil)), done)},
+		"rm":           {[]string{"rm"}, say(failed)},
+		"du":           {[]string{"du"}, say(failed)},
+		"cat":          {[]string{"cat"}, say(failed)},
+		"mkdir":        {[]string{"mkdir"}, say(failed)},
+		"ls of shares": {[]string{"ls"}, say(message(refuse, uv(codeBusy), str(evil)))},
+		"verify": {[]string{"verify", "--against", "."}, say(one, message(entryFailed, uv(huge), uv(codeNotFound), str(evil)),
+			message(25, uv(1), uv(0), make([]byte, 32)), message(endManifest, uv(1), uv(0)))},
+		"verify of a snapshot": {[]string{"verify", "--snapshot", snap}, say(
+			message(warn, str(evil), str("a"+evil), str(evil), uv(1)), message(warn, str("extra"), str("a"+evil), str(evil), uv(1)),
+			message(endManifest, uv(0), uv(0)))},
 		"get, a notice": {[]string{"get"}, say(message(warn, str(evil), str(evil), str(evil), uv(1)), message(refuse, uv(codeRight), str(evil)))},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -216,6 +222,66 @@ func TestServerTalksToTerminal(t *testing.T) {
 				require.NotContains(t, string(out), bad, "%q", out)
 			}
 		})
+	}
+}
+
+// TestServerScrubLies: a client has a snapshot verified, and the server answers with numbers that there are not, or
+// with a finding that there is not.
+func TestServerScrubLies(t *testing.T) {
+	t.Parallel()
+	tried(t, server, "verifying a snapshot, with numbers that there are not", "a peer's numbers are clamped, and decide nothing beyond bounds")
+	tried(t, server, "verifying a snapshot, with a finding that there is not", "findings are known words; others end the session")
+	values := func(n int64) []byte {
+		var all []byte
+		for _, name := range []string{"total", "files", "bytes", "same"} {
+			all = append(all, cat(str(name), iv(n))...)
+		}
+		return message(sample, uv(4), all)
+	}
+	for _, n := range []int64{math.MinInt64, -1, math.MaxInt64} {
+		p := lure(t, "", func(l *line) {
+			l.say(values(n), message(endManifest, uv(0), uv(0)))
+			l.finish()
+		})
+		look := func(p fxfer.Progress) {
+			if p.Files < 0 || p.FilesDone < 0 || p.Bytes < 0 || p.BytesDone < 0 {
+				t.Errorf("%+v", p)
+			}
+		}
+		sum, err := p.client(t, fxfer.Options{}).Scrub(t.Context(), p.url, snap, fxfer.Verification{
+			Difference: func(d fxfer.Difference) { t.Errorf("%+v", d) }, Progress: look,
+		})
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, min(sum.Files, sum.Bytes, sum.Same), int64(0))
+	}
+	for _, what := range []string{"fine", ""} {
+		p := lure(t, "", func(l *line) {
+			l.say(message(warn, str(what), str("a"), str(""), uv(1)), message(endManifest, uv(0), uv(0)))
+			l.finish()
+		})
+		_, err := p.client(t, fxfer.Options{}).Scrub(t.Context(), p.url, snap, fxfer.Verification{
+			Difference: func(d fxfer.Difference) { t.Errorf("%+v", d) },
+		})
+		require.Error(t, err, what)
+	}
+}
+
+// TestServerPrunesSnapshots: a client has snapshots removed, and the server says that it has removed what is none, or
+// what was to be kept.
+func TestServerPrunesSnapshots(t *testing.T) {
+	t.Parallel()
+	const old = "2025-01-01T000000Z"
+	for name, what := range map[string]string{
+		"a path": "../" + old, "control characters": "\x1b[2J", "nothing": "", "a path of 4,096 bytes": strings.Repeat("x", 4096), "one to keep": snap,
+	} {
+		tried(t, server, "having removed, of a series: "+name, "what was removed is a snapshot, and not one to keep")
+		p := lure(t, "", func(l *line) {
+			l.say(message(removed, []byte{dir}, str(old)), message(removed, []byte{dir}, str(what)), message(endManifest, uv(0), uv(0)))
+			l.finish()
+		})
+		gone, err := p.client(t, fxfer.Options{}).PruneSnapshots(t.Context(), p.url, []string{snap})
+		require.Error(t, err, name)
+		require.Equal(t, []string{old}, gone, name)
 	}
 }
 
