@@ -28,6 +28,7 @@ type trap struct {
 	done   sync.WaitGroup
 	joined chan struct{} // receives a value for each data stream
 	blocks chan []byte   // what a data stream says, one each
+	stream func(*line)   // serves a data stream; nil for one that reads only
 }
 
 func lure(t *testing.T, path string, script func(*line)) *trap {
@@ -64,6 +65,10 @@ func lure(t *testing.T, path string, script func(*line)) *trap {
 					l.refusal()
 				case join:
 					p.joined <- struct{}{}
+					if p.stream != nil {
+						p.stream(l)
+						return
+					}
 					select {
 					case b := <-p.blocks:
 						l.say(b)

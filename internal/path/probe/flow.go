@@ -173,7 +173,7 @@ func endOf(values []wire.Value) flowEnd {
 	var e flowEnd
 	i := &e.info
 	for _, v := range values {
-		n := max(0, v.Value)
+		n := min(max(0, v.Value), maxCount)
 		size := int(min(n, 1<<40))
 		switch v.Name {
 		case "rtt_ns":

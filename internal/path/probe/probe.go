@@ -590,7 +590,7 @@ func (s *stream) follow(c Conn, got func(bytes int64)) error {
 		}
 		before := s.received()
 		if !s.add(t) {
-			return wire.Errorf(wire.CodeProtocol, "the server counts backwards")
+			return wire.Errorf(wire.CodeProtocol, "the server counts what cannot be")
 		}
 		if got != nil {
 			got(t.bytes - before)
@@ -606,12 +606,16 @@ func (s *stream) received() int64 {
 	return 0
 }
 
-// maxTicks limits the ticks that a server may send for a stream.
-const maxTicks = 10_000
+const (
+	// maxTicks limits the ticks that a server may send for a stream.
+	maxTicks = 10_000
+	// maxCount bounds what a peer counts: the sum for all streams is a number still.
+	maxCount = 1 << 50
+)
 
 // add records a tick. It rejects a tick that is impossible.
 func (s *stream) add(t tick) bool {
-	if n := len(s.ticks); n >= maxTicks || n > 0 && (t.at < s.ticks[n-1].at || t.bytes < s.ticks[n-1].bytes) {
+	if n := len(s.ticks); n >= maxTicks || t.at > 2*MaxTime || t.bytes > maxCount || n > 0 && (t.at < s.ticks[n-1].at || t.bytes < s.ticks[n-1].bytes) {
 		return false
 	}
 	s.ticks = append(s.ticks, t)
@@ -735,7 +739,7 @@ func (p *prober) draw(d Direction, begin time.Duration, streams []stream) {
 
 // spread distributes bytes that arrived in a span over the bins of the series.
 func (p *prober) spread(d Direction, from, to time.Duration, bytes int64) {
-	if to <= from || to > 2*MaxTime {
+	if to <= from {
 		return
 	}
 	for at := from.Truncate(binWidth); at < to; at += binWidth {
