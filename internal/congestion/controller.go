@@ -28,7 +28,7 @@ type Controller struct {
 	growth float64       // of the rate, per round trip
 	low    float64       // line, when the queue became short, bytes/s
 	proved bool          // a queue or loss has shown the line's rate since the start
-	guess  bool          // line is what handshakes made of it, and was not measured yet
+	guess  bool          // line is what handshakes or a start made of it, and was not measured yet
 	short  time.Duration // since when loss makes streams slow; at the start, since when nothing grows
 
 	opening  opening

@@ -37,6 +37,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.share(s) // the queue was full: alone, the session would have lost nothing
 		return
 	}
+	if c.guess && c.priority == Low && m.standing > aim && c.queued(s) { // a queue of our own would look like that of others
+		c.line = min(c.line, m.newest(s))
+	}
 	if c.priority == Low && c.makesRoom(s, aim, trip) {
 		return
 	}
@@ -178,7 +181,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	m := &c.model
 	if c.full == 0 {
 		c.full, c.from, c.had = s.At, s, max(c.line, c.others.ours)
-		if c.guess { // nobody has taken what only handshakes foretold
+		if c.guess { // nobody has taken what was only foretold
 			c.had = min(c.had, m.steady)
 		}
 	}

@@ -110,3 +110,28 @@ func TestLowBeginsAsOne(t *testing.T) {
 	simulate.Run(s)
 	require.Positive(t, decided)
 }
+
+// TestLowStartsAlone: alone on a slow line, a session of low priority does not take for others what its own start has
+// done.
+func TestLowStartsAlone(t *testing.T) {
+	t.Parallel()
+	for _, p := range []simulate.Path{line(32, 15*ms, 1), line(20, 30*ms, 1), line(50, 10*ms, 2), line(16, 25*ms, 2)} {
+		for seed := range uint64(6) {
+			beside := time.Duration(0)
+			s := simulate.Scenario{
+				Path: p, For: 8 * time.Second, Seed: seed + 1,
+				Flows: flows(simulate.Flow{Kind: simulate.Session, Count: []int{4, 8}[seed%2], Priority: congestion.Low}),
+			}
+			last := time.Duration(0)
+			s.Trace = func(m simulate.Moment) {
+				if m.Decision.State == congestion.Yield {
+					beside += m.At - last
+				}
+				last = m.At
+			}
+			r := simulate.Run(s)
+			require.Zero(t, beside, "%v, seed %d", p, s.Seed)
+			require.Greater(t, r.Goodput(0, time.Second, s.For)/r.Carries(time.Second, s.For), 0.9, "%v, seed %d", p, s.Seed)
+		}
+	}
+}

@@ -25,7 +25,25 @@ const (
 	// startQueue is how much queue the streams of a narrow line may make at once. On a long path,
 	// they may fill a round trip.
 	startQueue = 250 * time.Millisecond
+
+	// unknownRate is the rate, in bytes/s, for which streams begin while nothing is known of the path: many lines
+	// carry less.
+	unknownRate = 40e6 / 8
+	// fewStreams is how many hide the pauses of one another on any path.
+	fewStreams = 4
 )
+
+// Joined is how many of that many streams may send at a rate in bytes/s, or while that is +Inf, over a path of that
+// round trip time with segments of mss bytes: each may send its initial window in a round trip. Linux does not pace the
+// first ten segments of a stream (tcp_update_skb_after_send), so that all streams together would fill the queue of a
+// slow line before anything is known.
+func Joined(rate float64, rtt time.Duration, mss, most int) int {
+	if math.IsInf(rate, 1) {
+		rate = unknownRate
+	}
+	n := math.Ceil(rate * rtt.Seconds() / float64(10*max(mss, 1)))
+	return min(most, max(fewStreams, int(min(n, float64(most)))))
+}
 
 // Start judges the path to a peer while a session connects, before it sends any payload.
 //

@@ -2,6 +2,7 @@ package congestion
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -141,4 +142,25 @@ func TestStartByDelivery(t *testing.T) {
 	require.Equal(t, 16, s.Streams(16))
 	s.Delivered(1e6 / 8)
 	require.Equal(t, 16, s.Streams(16), "less delivered later is no proof of a narrow line")
+}
+
+func TestJoined(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		rate float64 // bit/s
+		rtt  time.Duration
+		most int
+		want int
+	}{
+		{math.Inf(1), 15 * ms, 16, 6}, // nothing is known: as for 40 Mbit/s
+		{math.Inf(1), 2 * ms, 16, 4},
+		{math.Inf(1), 50 * ms, 16, 16},
+		{math.Inf(1), 15 * ms, 3, 3},
+		{10e6, 15 * ms, 16, 4},
+		{100e6, 15 * ms, 16, 13},
+		{1e9, 15 * ms, 16, 16},
+		{1e6, 1500 * ms, 16, 13},
+	} {
+		require.Equal(t, c.want, Joined(c.rate/8, c.rtt, 1448, c.most), "%v", c)
+	}
 }

@@ -230,6 +230,7 @@ func (c *Controller) drain(s Sample) {
 		c.doubt(s)
 	case excess <= 0 || age > 4*s.RTT+leastWindow:
 		c.rate = afterDrain * c.line
+		c.guess = c.guess || c.priority == Low // what was delivered for so short a time may have come in bursts
 		c.enter(Cruise, s.At)
 	}
 }

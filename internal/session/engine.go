@@ -4,6 +4,7 @@ package session
 
 import (
 	"context"
+	"math"
 	"sync"
 	"time"
 
@@ -83,14 +84,17 @@ func timeoutOf(i *transport.Info) time.Duration { return i.RTT + 4*i.RTTVar }
 // sendingEnd is the Engine that sends.
 type sendingEnd struct {
 	*transfer.Sender
-	coder *compress.Meter // nil without compression
+	control transport.Conn
+	coder   *compress.Meter // nil without compression
 }
 
 // NewSender makes an Engine that sends source. control is the control stream, on which Hello has
 // been exchanged, and r its reader.
 func NewSender(control transport.Conn, r *wire.Reader, source transfer.Source, opt transfer.SenderOptions) Engine {
 	assumePath(opt.Coder, control)
-	return &sendingEnd{transfer.NewSender(controlStream{control}, r, source, opt), opt.Coder}
+	sender := transfer.NewSender(controlStream{control}, r, source, opt)
+	sender.SetActive(lowStreams) // until Tune
+	return &sendingEnd{sender, control, opt.Coder}
 }
 
 func (e *sendingEnd) Sends() bool { return true }
@@ -115,8 +119,18 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 	}
 	tuner := tuner{sender: e.Sender, set: set, Tuning: t, window: newWindow(set), silent: make(silences), moved: make(movements)}
 	tuner.window.relayed = t.Relayed
-	if tuner.priority() == congestion.Low {
-		tuner.window.free, tuner.window.every = lowStreams, congestion.LeastEvery
+	w := tuner.window
+	low := tuner.priority() == congestion.Low
+	if low {
+		w.every = congestion.LeastEvery
+	}
+	switch i, ok := e.control.Info(); {
+	case low && t.Fixed:
+		w.free = lowStreams
+	case low:
+		w.joined = lowStreams
+	case ok && i.Protocol != transport.QUIC && !t.Fixed && !t.Relayed:
+		w.joined = congestion.Joined(math.Inf(1), i.RTT, i.SndMSS, InitialStreams)
 	}
 	tuner.run(ctx)
 }

@@ -38,10 +38,7 @@ func (f *Flow) Next(now time.Time, received int64, ending bool) (streams int) {
 		f.active = f.needed(f.observe(now, received, infos))
 		f.next = now.Add(TuneEvery)
 	}
-	if f.free > 0 {
-		return f.free
-	}
-	return f.active
+	return f.using()
 }
 
 // CPU is what this process has used since NewFlow.

@@ -49,9 +49,8 @@ func (t *tuner) run(ctx context.Context) {
 	defer tick.Stop()
 	pacing := time.NewTicker(t.window.every)
 	defer pacing.Stop()
-	if t.free = t.window.free; t.free > 0 {
-		t.activate()
-	}
+	t.free = t.window.free
+	t.activate()
 	for {
 		select {
 		case <-ctx.Done():
@@ -60,7 +59,8 @@ func (t *tuner) run(ctx context.Context) {
 			if t.Siblings != nil {
 				t.Siblings.tell(t.window.control)
 			}
-			if free := t.window.step(time.Now(), t.priority(), t.sender.Ending()); free != t.free {
+			joined := t.window.joined
+			if free := t.window.step(time.Now(), t.priority(), t.sender.Ending()); free != t.free || t.window.joined != joined {
 				t.free = free
 				t.activate()
 			}
@@ -125,12 +125,18 @@ func (t *tuner) priority() congestion.Priority {
 }
 
 // activate lets the streams that are used claim blocks.
-func (t *tuner) activate() {
-	n := t.active
-	if t.free > 0 {
-		n = t.free
+func (t *tuner) activate() { t.sender.SetActive(t.using()) }
+
+// using returns how many streams are used, 0 is all.
+func (t *tuner) using() int {
+	joined := t.window.joined
+	switch {
+	case t.free > 0:
+		return t.free
+	case joined > 0 && (t.active == 0 || joined < t.active):
+		return joined
 	}
-	t.sender.SetActive(n)
+	return t.active
 }
 
 // bufferPayload is the share of payload in a send buffer that is filled with large units. The

@@ -32,10 +32,12 @@ type window struct {
 	quick   bool          // the streams shall be quick
 	gentle  bool          // the host does not let them
 	relayed bool          // the streams end at a relay
+	joined  int           // streams that may send if none are free: more of them for a larger rate; 0 is all
 
-	held map[uint64]bool   // streams that only finish what they have
-	seen map[uint64]seen   // of each stream, the last time
-	sum  congestion.Sample // counters of all streams, those that ended too, and the last RTT
+	held  map[uint64]bool   // streams that only finish what they have
+	shown time.Duration     // when another one has shown the RTT last
+	seen  map[uint64]seen   // of each stream, the last time
+	sum   congestion.Sample // counters of all streams, those that ended too, and the last RTT
 }
 
 // seen is what a stream measured, and since when nothing of it was acknowledged.
@@ -88,6 +90,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		return w.release(streams)
 	}
 	decided := w.control.Update(s)
+	w.join(s, decided)
 	w.every = decided.Every
 	if w.least == 0 || s.RTT < w.least {
 		w.least = s.RTT
@@ -178,6 +181,17 @@ func (w *window) turns(streams []*DataStream, infos map[uint64]transport.Info, s
 	return turns
 }
 
+// join lets more streams send, as the rate of the path becomes known, or where more help against loss.
+func (w *window) join(s congestion.Sample, x congestion.Decision) {
+	if w.joined == 0 || s.RTT == 0 || math.IsInf(x.Rate, 1) && s.RTT >= nearRTT {
+		return
+	}
+	w.joined = max(w.joined, congestion.Joined(x.Rate, s.RTT, s.MSS, InitialStreams))
+	if w.joined == InitialStreams || s.RTT < nearRTT || x.Behind || x.Need > 0 {
+		w.joined = 0
+	}
+}
+
 // release leaves streams to a relay to the congestion control of each. A relay takes what its next leg
 // carries, of each stream for itself: the kernel then acknowledges late, which looks like the queue of
 // others on this leg, and to send on few streams would use little of the next one.
@@ -194,6 +208,10 @@ func (w *window) stuck(d *DataStream, s congestion.Sample) bool {
 	i := w.seen[d.ID]
 	return i.Flying > 0 && w.began.Add(s.At).Sub(i.stuck) > max(4*s.RTT, leastStuck)
 }
+
+// heldShows is for how long nothing else must show the RTT until that of streams counts which only finish what
+// they have: it follows changes slowly.
+const heldShows = time.Second
 
 // leastStuck is longer than a kernel waits for an acknowledgement at first (RFC 6298).
 const leastStuck = time.Second
@@ -273,7 +291,9 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 			delete(w.seen, id)
 		}
 	}
-	if rtts == nil {
+	if len(rtts) > 0 {
+		w.shown = s.At
+	} else if s.At-w.shown > heldShows { // between two packets of those that may send, theirs is that of long ago
 		rtts = held
 	}
 	if len(rtts) > 0 {

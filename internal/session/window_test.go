@@ -61,9 +61,11 @@ func TestWindowHeldRTTs(t *testing.T) {
 	all := of(flying(1, short), flying(1, short), flying(1, long))
 	require.Equal(t, long, rtt(0, all), "of the one that is not held")
 	all = of(flying(2, short), flying(1, long), flying(1, long))
-	require.Equal(t, short, rtt(1, all), "of the only one that says something")
-	all = of(flying(2, long), flying(1, long), flying(1, long))
-	require.Equal(t, short, rtt(2, all), "nothing is new")
+	require.Equal(t, long, rtt(heldShows/2, all), "the other one is about to say something")
+	all = of(flying(3, short), flying(1, long), flying(1, long))
+	require.Equal(t, short, rtt(2*heldShows, all), "of the only one that says something")
+	all = of(flying(3, long), flying(1, long), flying(1, long))
+	require.Equal(t, short, rtt(3*heldShows, all), "nothing is new")
 }
 
 // While a session yields, it is the turn of streams that send two segments at a time, and others follow if these are
@@ -323,4 +325,31 @@ func TestWindowQUICBesideOthers(t *testing.T) {
 		}
 	}
 	require.True(t, beside, "it has seen others")
+}
+
+// More streams send as the rate becomes known, all where that is large or more help against loss. They do not become
+// fewer again.
+func TestWindowJoin(t *testing.T) {
+	const mbit = 1e6 / 8
+	for _, c := range []struct {
+		what   string
+		before int
+		rtt    time.Duration
+		x      congestion.Decision
+		want   int
+	}{
+		{"nothing is known", 6, 15 * time.Millisecond, congestion.Decision{Rate: math.Inf(1)}, 6},
+		{"slow", 4, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit}, 4},
+		{"faster", 4, 15 * time.Millisecond, congestion.Decision{Rate: 60 * mbit}, 8},
+		{"slower again", 8, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit}, 8},
+		{"fast", 4, 15 * time.Millisecond, congestion.Decision{Rate: 300 * mbit}, 0},
+		{"lossy", 4, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Need: 9}, 0},
+		{"near", 4, nearRTT / 2, congestion.Decision{Rate: math.Inf(1)}, 0},
+		{"all", 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit}, 0},
+	} {
+		w := newWindow(nil)
+		w.joined = c.before
+		w.join(congestion.Sample{RTT: c.rtt, MSS: 1448}, c.x)
+		require.Equal(t, c.want, w.joined, c.what)
+	}
 }

@@ -164,7 +164,7 @@ func (c *claims) retire(id uint64) {
 	c.wakeLocked()
 }
 
-// setActive lets only the n streams with the lowest ids claim, 0 for all.
+// setActive lets only n streams claim, 0 for all: those that were used, then those with the lowest ids.
 func (c *claims) setActive(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

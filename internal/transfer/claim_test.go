@@ -38,3 +38,32 @@ func TestBatches(t *testing.T) {
 	}
 	require.Less(t, all, files)
 }
+
+// TestActiveStreams: of streams that may claim, those that were used go first, since a new one begins with a window
+// that it does not pace. Then the lowest ids go first.
+func TestActiveStreams(t *testing.T) {
+	t.Parallel()
+	s := sendStreams{live: make(map[uint64]*sendStream), active: 2}
+	for id := range uint64(5) {
+		s.live[id] = &sendStream{id: id}
+	}
+	claim := func() (ids []uint64) {
+		for id := range uint64(5) {
+			if !s.isParked(s.live[id]) {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	require.Equal(t, []uint64{0, 1}, claim())
+	s.live[3].flying = 1
+	require.Equal(t, []uint64{0, 3}, claim(), "it has begun already")
+	s.live[2].carried = 1
+	require.Equal(t, []uint64{2, 3}, claim())
+	s.live[3].retired = true
+	require.Equal(t, []uint64{0, 2}, claim())
+	s.active = 4
+	require.Equal(t, []uint64{0, 1, 2, 4}, claim())
+	s.active = 0
+	require.Equal(t, []uint64{0, 1, 2, 4}, claim())
+}

@@ -135,7 +135,10 @@ type sendStream struct {
 	moved   time.Duration // of the last acknowledgement, or since when the first block is in flight
 }
 
-// isParked reports whether a stream must not claim: it is retired, or others are active.
+// used reports whether a stream has carried something. A new one would begin with a window that it does not pace.
+func (st *sendStream) used() bool { return st.flying > 0 || st.carried > 0 }
+
+// isParked reports whether a stream must not claim: it is retired, or others are active. Those that were used go first.
 func (s *sendStreams) isParked(st *sendStream) bool {
 	if st.retired {
 		return true
@@ -143,9 +146,9 @@ func (s *sendStreams) isParked(st *sendStream) bool {
 	if s.active == 0 || len(s.live) <= s.active {
 		return false
 	}
-	before := 0
+	before, used := 0, st.used()
 	for id, other := range s.live {
-		if id < st.id && !other.retired {
+		if first := other.used(); !other.retired && (first && !used || first == used && id < st.id) {
 			before++
 		}
 	}

@@ -145,7 +145,7 @@ func (s *Sender) AddStream(id uint64, stream Stream) {
 	}
 }
 
-// SetActive lets only the first n streams claim blocks; the others wait. 0 is all. Fewer streams
+// SetActive lets only n streams claim blocks; the others wait. Those that were used go first. 0 is all. Fewer streams
 // cost less work where work is the limit.
 func (s *Sender) SetActive(n int) { s.claims.setActive(n) }
 
