@@ -28,7 +28,7 @@ const (
 
 	// unknownRate is the rate, in bytes/s, for which streams begin while nothing is known of the path: many lines
 	// carry less.
-	unknownRate = 40e6 / 8
+	unknownRate = 60e6 / 8
 	// fewStreams is how many hide the pauses of one another on any path.
 	fewStreams = 4
 )

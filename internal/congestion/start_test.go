@@ -152,7 +152,7 @@ func TestJoined(t *testing.T) {
 		most int
 		want int
 	}{
-		{math.Inf(1), 15 * ms, 16, 6}, // nothing is known: as for 40 Mbit/s
+		{math.Inf(1), 15 * ms, 16, 8}, // nothing is known: as for 60 Mbit/s
 		{math.Inf(1), 2 * ms, 16, 4},
 		{math.Inf(1), 50 * ms, 16, 16},
 		{math.Inf(1), 15 * ms, 3, 3},

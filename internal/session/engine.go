@@ -131,6 +131,7 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		w.joined = lowStreams
 	case ok && i.Protocol != transport.QUIC && !t.Fixed && !t.Relayed:
 		w.joined = congestion.Joined(math.Inf(1), i.RTT, i.SndMSS, InitialStreams)
+		w.every = congestion.LeastEvery // the others shall not wait for longer than a round trip
 	}
 	tuner.run(ctx)
 }
