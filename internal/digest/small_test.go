@@ -10,28 +10,29 @@ import (
 	"lukechampine.com/blake3"
 )
 
-// checkSmall digests files, which have rooms full of other bytes.
+// checkSmall digests as many files of these sizes, in order, as have room. All rooms are full of other bytes
+// before.
 func checkSmall(t *testing.T, s *Small, source *rand.ChaCha8, wide bool, sizes ...int) {
 	t.Helper()
 	_, _ = source.Read(s.rooms[:])
-	for i := range s.lengths {
-		s.lengths[i] = uint32(source.Uint64() % (MaxSmall + 1))
-	}
-	want := make([][32]byte, len(sizes))
-	for i, size := range sizes {
-		room := s.Room(i, size)
+	var want [SmallFiles][32]byte
+	n := 0
+	for _, size := range sizes {
+		room := s.Room(size)
+		if room == nil {
+			break
+		}
 		require.Len(t, room, size)
 		_, _ = source.Read(room)
-		want[i] = blake3.Sum256(room)
+		want[n] = blake3.Sum256(room)
+		n++
 	}
+	require.Positive(t, n)
 	kept := s.rooms
 	var sums [SmallFiles][32]byte
-	s.sum(&sums, len(sizes), wide)
-	require.Equal(t, want, sums[:len(sizes)], sizes)
+	s.sum(&sums, wide)
+	require.Equal(t, want, sums, sizes[:n])
 	require.True(t, bytes.Equal(kept[:], s.rooms[:]))
-	for _, rest := range sums[len(sizes):] {
-		require.Zero(t, rest)
-	}
 }
 
 // TestSmall digests files of every size, beside others of every number and size.
@@ -46,16 +47,30 @@ func TestSmall(t *testing.T) {
 				same[i] = size
 			}
 			for i := range others {
-				others[i] = rng.IntN(MaxSmall + 1)
+				others[i] = rng.IntN(MaxSmall >> rng.IntN(6))
 			}
 			others[rng.IntN(len(others))] = size
 			checkSmall(t, &s, source, wide, same...)
 			checkSmall(t, &s, source, wide, others...)
 		}
-		for n := range SmallFiles + 1 {
-			checkSmall(t, &s, source, wide, make([]int, n)...)
+		for n := range SmallFiles {
+			checkSmall(t, &s, source, wide, make([]int, n+1)...)
 		}
 	})
+}
+
+// TestSmallRooms counts the files that fit beside each other.
+func TestSmallRooms(t *testing.T) {
+	for _, c := range []struct{ size, files int }{
+		{0, 16}, {1, 16}, {1024, 16}, {1025, 8}, {2048, 8}, {2049, 4}, {4096, 4}, {4097, 2}, {MaxSmall, 2},
+	} {
+		var s Small
+		n := 0
+		for s.Room(c.size) != nil {
+			n++
+		}
+		require.Equal(t, c.files, n, c.size)
+	}
 }
 
 func TestSmallNoAllocation(t *testing.T) {
@@ -63,22 +78,21 @@ func TestSmallNoAllocation(t *testing.T) {
 		s := new(Small)
 		var sums [SmallFiles][32]byte
 		require.Zero(t, testing.AllocsPerRun(10, func() {
-			for i := range SmallFiles {
-				s.Room(i, 100*i%MaxSmall)
+			for i := 0; s.Room(1000*i%MaxSmall) != nil; i++ {
 			}
-			s.sum(&sums, SmallFiles, wide)
+			s.sum(&sums, wide)
 		}))
 	})
 }
 
 func FuzzSmall(f *testing.F) {
 	f.Add([]byte("seed"), []byte{0, 0})
-	f.Add([]byte{}, []byte{0, 1, 0, 64, 0, 65, 3, 255, 4, 0})
+	f.Add([]byte{}, []byte{0, 1, 0, 64, 0, 65, 3, 255, 4, 0, 12, 1})
 	f.Fuzz(func(t *testing.T, seed, sizes []byte) {
 		var key [32]byte
 		copy(key[:], seed)
-		var all []int
-		for ; len(sizes) > 1 && len(all) < SmallFiles; sizes = sizes[2:] {
+		all := []int{len(seed) % (MaxSmall + 1)}
+		for ; len(sizes) > 1; sizes = sizes[2:] {
 			all = append(all, (int(sizes[0])<<8|int(sizes[1]))%(MaxSmall+1))
 		}
 		eachPath(t, func(t *testing.T, wide bool) {
@@ -88,22 +102,24 @@ func FuzzSmall(f *testing.F) {
 }
 
 func BenchmarkSmall(b *testing.B) {
-	for _, n := range []int{1, 2, 3, 4, 16} {
-		for _, wide := range []bool{false, true} {
-			if wide && !haveVector {
-				continue
+	for _, size := range []int{1 << 10, 2 << 10, 3000, 4 << 10, 8 << 10} {
+		for _, n := range []int{1, 2, 4, 16} {
+			for _, wide := range []bool{false, true} {
+				if wide && !haveVector || n*size > GroupSize {
+					continue
+				}
+				b.Run(fmt.Sprintf("%dx%d/vector=%t", n, size, wide), func(b *testing.B) {
+					var s Small
+					var sums [SmallFiles][32]byte
+					b.SetBytes(int64(n * size))
+					for b.Loop() {
+						for range n {
+							s.Room(size)
+						}
+						s.sum(&sums, wide)
+					}
+				})
 			}
-			b.Run(fmt.Sprintf("%dfiles/vector=%t", n, wide), func(b *testing.B) {
-				var s Small
-				for i := range n {
-					s.Room(i, MaxSmall)
-				}
-				var sums [SmallFiles][32]byte
-				b.SetBytes(int64(n * MaxSmall))
-				for b.Loop() {
-					s.sum(&sums, n, wide)
-				}
-			})
 		}
 	}
 }

@@ -14,12 +14,12 @@ var haveVector = cpu.X86.HasAVX512F
 //go:noescape
 func chunks16(cvs *vector, p *[GroupSize]byte, counter uint64)
 
-// roots16 digests 16 files that begin at multiples of 1 KiB of p, and have so many bytes there, at
-// most 1 KiB. Zeros follow up to the next multiple of 64 bytes, from 64 on. blocks is how many times 64 bytes
-// the longest one has, begun ones included, and at least 1. It reads nothing outside p.
+// ragged16 digests 16 chunks that begin at multiples of 1 KiB of p. Zeros follow each of them up to the next
+// multiple of 64 bytes, from 64 on. blocks is how many times 64 bytes the longest one has, begun ones included,
+// and at least 1. It reads nothing outside p.
 //
 //go:noescape
-func roots16(cvs *vector, p *[GroupSize]byte, lengths *[groupChunks]uint32, blocks uint64)
+func ragged16(cvs *vector, p *[GroupSize]byte, about *lanes, blocks uint64)
 
 // parents16 digests the 16 parents of 32 nodes: those of left, then those of right. All three
 // vectors may be the same.

@@ -12,8 +12,7 @@ DATA iv<>+24(SB)/4, $0x1f83d9ab
 DATA iv<>+28(SB)/4, $0x5be0cd19
 DATA iv<>+32(SB)/4, $0x00000040
 DATA iv<>+36(SB)/4, $0x00000004
-DATA iv<>+40(SB)/4, $0x0000000a
-GLOBL iv<>(SB), RODATA|NOPTR, $44
+GLOBL iv<>(SB), RODATA|NOPTR, $40
 
 DATA flags<>+0(SB)/4, $0x00000001
 DATA flags<>+4(SB)/4, $0x00000000
@@ -1155,11 +1154,11 @@ same:
 	VZEROUPPER
 	RET
 
-// func roots16(cvs *vector, p *[GroupSize]byte, lengths *[16]uint32, blocks uint64)
-TEXT ·roots16(SB), 0, $2688-32
+// func ragged16(cvs *vector, p *[GroupSize]byte, about *lanes, blocks uint64)
+TEXT ·ragged16(SB), 0, $2688-32
 	MOVQ cvs+0(FP), DI
 	MOVQ p+8(FP), SI
-	MOVQ lengths+16(FP), DX
+	MOVQ about+16(FP), DX // lengths, counters and flags of the end
 	MOVQ blocks+24(FP), BX
 	LEAQ 63(SP), R8
 	ANDQ $~63, R8 // words of this compression
@@ -1180,7 +1179,7 @@ TEXT ·roots16(SB), 0, $2688-32
 	VPBROADCASTD 20(R11), Z5
 	VPBROADCASTD 24(R11), Z6
 	VPBROADCASTD 28(R11), Z7
-	KXNORW K2, K2, K2 // an empty file has one compression, too
+	KXNORW K2, K2, K2 // an empty chunk has one compression, too
 
 	VBROADCASTI64X4 0(SI), Z16
 	VBROADCASTI64X4 8192(SI), Z17
@@ -1296,19 +1295,19 @@ step:
 	VMOVDQU32 Z7, 512(R10)
 	VMOVDQU32 (R10), Z12
 	VPMINUD.BCST 32(R11), Z12, Z14
-	VPCMPUD.BCST $2, 32(R11), Z12, K1 // at most 64 bytes are left: the end, and the root
+	VPCMPUD.BCST $2, 32(R11), Z12, K1 // at most 64 bytes are left: the end
 	VPSUBD Z14, Z12, Z12
 	VMOVDQU32 Z12, (R10)
 	XORQ AX, AX
 	CMPQ CX, $1
 	ADCQ $0, AX // the start
 	VPBROADCASTD AX, Z15
-	VPORD.BCST 40(R11), Z15, K1, Z15
+	VPORD 128(DX), Z15, K1, Z15
 	VPBROADCASTD 0(R11), Z8
 	VPBROADCASTD 4(R11), Z9
 	VPBROADCASTD 8(R11), Z10
 	VPBROADCASTD 12(R11), Z11
-	VPXORD Z12, Z12, Z12
+	VMOVDQU32 64(DX), Z12
 	VPXORD Z13, Z13, Z13
 	VBROADCASTI64X4 0(SI), Z16
 	VPADDD 0(R8), Z0, Z0

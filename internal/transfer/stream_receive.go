@@ -217,6 +217,27 @@ func (p *packets) Read(b []byte) (int, error) {
 	return copy(b, p.take(len(b))), nil
 }
 
+// gather reads until the next n bytes lie in the buffer, which has room for them.
+func (p *packets) gather(n int) error {
+	if len(p.buf) >= n {
+		return nil
+	}
+	if p.room == nil {
+		p.room = make([]byte, packetRoom)
+	}
+	p.ahead.next, p.ahead.n = 0, 0
+	got := copy(p.room, p.buf)
+	for got < n {
+		m, err := p.stream.Read(p.room[got:])
+		if m == 0 && err != nil {
+			return err
+		}
+		got += m
+	}
+	p.buf = p.room[:got]
+	return nil
+}
+
 // take takes up to n bytes out of the buffer. They are valid until the next Read.
 func (p *packets) take(n int) []byte {
 	taken := p.buf[:min(n, len(p.buf))]
@@ -250,36 +271,44 @@ func (a *ahead) sum(lap *lap, buf []byte, n int) [32]byte {
 // fill digests the payload of n bytes that buf begins with, and small files behind it.
 func (a *ahead) fill(buf []byte, n int) {
 	a.next, a.n = 0, 0
-	for {
-		copy(a.small.Room(a.n, n), buf)
+	for a.n < len(a.left) {
+		room := a.small.Room(n)
+		if room == nil {
+			break
+		}
+		copy(room, buf)
 		a.left[a.n] = len(buf)
 		a.n++
 		buf = buf[n:]
 		h, err := wire.ParseBlockHeader(buf)
-		if err != nil || !ofChunk(&h) || a.n == len(a.left) {
+		if err != nil || !isShort(&h) {
 			break
 		}
 		if buf, n = buf[wire.BlockHeaderLen:], int(h.Length); n > len(buf) {
 			break
 		}
 	}
-	a.small.Sum(&a.sums, a.n)
+	a.small.Sum(&a.sums)
 }
 
-// ofChunk reports whether a block is a file of a chunk at most that comes as it is.
-func ofChunk(h *wire.BlockHeader) bool {
+// isShort reports whether a block is a file that comes as it is and is digested together with others.
+func isShort(h *wire.BlockHeader) bool {
 	return h.Whole && h.Raw == 0 && !h.Sparse && h.Length <= digest.MaxSmall
 }
 
 // read reads the payload of a block, decodes and digests it. The content is valid until the next
 // read.
 func (in *inbox) read(e *receiving, h *wire.BlockHeader) (c content, err error) {
-	payload := in.buf[:h.Length]
-	if ofChunk(h) && len(in.from.buf) >= len(payload) {
-		c.digest = in.from.ahead.sum(in.lap, in.from.buf, len(payload))
-		c.data = in.from.take(len(payload))
+	if isShort(h) {
+		n := int(h.Length)
+		if err := in.from.gather(n); err != nil {
+			return c, err
+		}
+		c.digest = in.from.ahead.sum(in.lap, in.from.buf, n)
+		c.data = in.from.take(n)
 		return c, nil
 	}
+	payload := in.buf[:h.Length]
 	in.hash.Reset(h.Block << e.entry.BlockLog)
 	if h.Raw == 0 && !h.Sparse && !h.Patch {
 		err := in.readPlain(payload)

@@ -143,55 +143,52 @@ func (c *carrier) dropped(e *sending, block int64, err error) {
 func (c *carrier) smallFiles(files []*sending) []byte {
 	frames := c.room[:0]
 	for len(files) > 0 {
-		n := 0
-		for n < min(len(files), digest.SmallFiles) && files[n].ofChunk() != nil {
-			n++
-		}
-		if n > 0 {
-			frames = c.chunks(files[:n], frames)
+		n := 1
+		if files[0].isShort() {
+			n, frames = c.shortFiles(files, frames)
 		} else {
 			frames = c.smallFile(files[0], frames)
-			n = 1
 		}
 		files = files[n:]
 	}
 	return frames
 }
 
-// ofChunk returns the content of a file that is digested together with others, otherwise nil.
-func (e *sending) ofChunk() wholeReader {
-	if e.item.Entry.Size > digest.MaxSmall || e.item.Entry.Holes {
-		return nil
-	}
-	whole, _ := e.item.Content.(wholeReader)
-	return whole
+// isShort reports whether a file is digested together with others.
+func (e *sending) isShort() bool {
+	_, whole := e.item.Content.(wholeReader)
+	return whole && e.item.Entry.Size <= digest.MaxSmall && !e.item.Entry.Holes
 }
 
-// chunks appends files of a chunk at most to frames, no more than are digested together.
-func (c *carrier) chunks(files []*sending, frames []byte) []byte {
-	var read [digest.SmallFiles]*sending
-	var data [digest.SmallFiles][]byte
-	n := 0
-	for _, e := range files {
-		data[n] = c.small.Room(n, int(e.item.Entry.Size))
-		if err := e.ofChunk().Read(data[n]); err != nil {
+// shortFiles appends the first files to frames: as many of the short ones as are digested together. It
+// returns their number.
+func (c *carrier) shortFiles(files []*sending, frames []byte) (n int, _ []byte) {
+	var data [digest.SmallFiles][]byte // nil for what could not be read
+	for ; n < min(len(files), len(data)) && files[n].isShort(); n++ {
+		e := files[n]
+		room := c.small.Room(int(e.item.Entry.Size))
+		if room == nil {
+			break
+		}
+		if err := e.item.Content.(wholeReader).Read(room); err != nil {
 			c.dropped(e, 0, err)
 			continue
 		}
-		c.counts.read.Add(int64(len(data[n])))
-		read[n] = e
-		n++
+		c.counts.read.Add(int64(len(room)))
+		data[n] = room
 	}
 	c.lap.enter(Digest)
 	var roots [digest.SmallFiles][32]byte
-	c.small.Sum(&roots, n)
+	c.small.Sum(&roots)
 	c.lap.enter(Read)
-	for i, e := range read[:n] {
-		payload := c.smallRoom(frames, len(data[i]))
-		copy(payload, data[i])
-		frames = c.wholeFile(e, frames, payload, roots[i], nil)
+	for i, e := range files[:n] {
+		if data[i] != nil {
+			payload := c.smallRoom(frames, len(data[i]))
+			copy(payload, data[i])
+			frames = c.wholeFile(e, frames, payload, roots[i], nil)
+		}
 	}
-	return frames
+	return n, frames
 }
 
 // smallFile appends a file of one block to frames.

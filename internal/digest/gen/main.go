@@ -214,21 +214,21 @@ func chunks() {
 	store()
 }
 
-// roots writes roots16. Files of different lengths go in step: one that has ended keeps its chaining
+// ragged writes ragged16. Chunks of different lengths go in step: one that has ended keeps its chaining
 // value.
-func roots() {
+func ragged() {
 	const (
 		left   = 2 * 1024  // two sets of 16 transposed words, in turn read and written; then the bytes left
-		values = left + 64 // of each file, and the chaining values before a compression
+		values = left + 64 // of each chunk, and the chaining values before a compression
 		size   = values + 512
 		frame  = size + 63 // aligned to 64
 	)
 	line("")
-	line("// func roots16(cvs *vector, p *[GroupSize]byte, lengths *[16]uint32, blocks uint64)")
-	line("TEXT ·roots16(SB), 0, $%d-32", (frame+7)&^7)
+	line("// func ragged16(cvs *vector, p *[GroupSize]byte, about *lanes, blocks uint64)")
+	line("TEXT ·ragged16(SB), 0, $%d-32", (frame+7)&^7)
 	emit("MOVQ cvs+0(FP), DI")
 	emit("MOVQ p+8(FP), SI")
-	emit("MOVQ lengths+16(FP), DX")
+	emit("MOVQ about+16(FP), DX // lengths, counters and flags of the end")
 	emit("MOVQ blocks+24(FP), BX")
 	emit("LEAQ 63(SP), R8")
 	emit("ANDQ $~63, R8 // words of this compression")
@@ -242,7 +242,7 @@ func roots() {
 	emit("VMOVDQU32 (DX), Z0")
 	emit("VMOVDQU32 Z0, (R10)")
 	initial(0, 8)
-	emit("KXNORW K2, K2, K2 // an empty file has one compression, too")
+	emit("KXNORW K2, K2, K2 // an empty chunk has one compression, too")
 	line("")
 	emitAll(transposition("SI", "R8"))
 	line("")
@@ -256,16 +256,16 @@ func roots() {
 	}
 	emit("VMOVDQU32 (R10), Z12")
 	emit("VPMINUD.BCST 32(R11), Z12, Z14")
-	emit("VPCMPUD.BCST $2, 32(R11), Z12, K1 // at most 64 bytes are left: the end, and the root")
+	emit("VPCMPUD.BCST $2, 32(R11), Z12, K1 // at most 64 bytes are left: the end")
 	emit("VPSUBD Z14, Z12, Z12")
 	emit("VMOVDQU32 Z12, (R10)")
 	emit("XORQ AX, AX")
 	emit("CMPQ CX, $1")
 	emit("ADCQ $0, AX // the start")
 	emit("VPBROADCASTD AX, Z15")
-	emit("VPORD.BCST 40(R11), Z15, K1, Z15")
+	emit("VPORD 128(DX), Z15, K1, Z15")
 	initial(8, 4)
-	emit("VPXORD Z12, Z12, Z12")
+	emit("VMOVDQU32 64(DX), Z12")
 	emit("VPXORD Z13, Z13, Z13")
 	word := func(i int) string { return fmt.Sprintf("%d(R8)", 64*i) }
 	emitAll(weave(rounds(word), transposition("SI", "R9")))
@@ -352,9 +352,8 @@ func main() {
 	line("")
 	line("#include \"textflag.h\"")
 	line("")
-	// The initial chaining value; the bytes of a compression; the flags of a parent, and of the end of
-	// a chunk that is its whole file.
-	table("iv", 0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19, 64, 4, 2|8)
+	// The initial chaining value; the bytes of a compression; the flag of a parent.
+	table("iv", 0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19, 64, 4)
 	// The flags of a chunk's compressions: start, and end.
 	table("flags", 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2)
 	var lanes, even, odd []uint32
@@ -365,7 +364,7 @@ func main() {
 	table("even", even...)
 	table("odd", odd...)
 	chunks()
-	roots()
+	ragged()
 	parents()
 	os.Stdout.WriteString(out.String())
 }
