@@ -392,6 +392,18 @@ func (s *StreamSet) rateWait(now time.Time) time.Duration {
 
 // Close closes the stream, after a last measurement. It may be called more than once.
 func (d *DataStream) Close() error {
+	d.leave()
+	return d.Conn.Close()
+}
+
+// Abort is Close, and discards what has not left.
+func (d *DataStream) Abort() error {
+	d.leave()
+	return d.Conn.Abort()
+}
+
+// leave takes the stream out of its set.
+func (d *DataStream) leave() {
 	d.once.Do(func() {
 		d.cancel()
 		d.set.mu.Lock()
@@ -410,5 +422,4 @@ func (d *DataStream) Close() error {
 			d.set.Removed(lived)
 		}
 	})
-	return d.Conn.Close()
 }

@@ -154,6 +154,13 @@ func (c *claims) kill(id uint64) *sendStream {
 	return st
 }
 
+// dead reports whether others send what a stream had in flight.
+func (c *claims) dead(st *sendStream) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return st.dead
+}
+
 // retire makes a stream end once nothing of it is in flight.
 func (c *claims) retire(id uint64) {
 	c.mu.Lock()

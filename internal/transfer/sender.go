@@ -97,7 +97,7 @@ func (s *Sender) end(cause error) {
 		s.side.stop(cause)
 		s.manifest.end()
 		for _, st := range s.claims.end() {
-			s.side.running.Go(func() { _ = st.stream.Close() }) // it may wait for a write
+			s.side.running.Go(func() { s.close(st) }) // it may wait for a write
 		}
 		s.side.pump.end(cause)
 	})
@@ -129,7 +129,7 @@ func (s *Sender) AddStream(id uint64, stream Stream) {
 		}
 		s.side.running.Go(func() {
 			c.run(s.opt.Clock)
-			_ = stream.Close()
+			s.close(st)
 			s.claims.lose(st)
 		})
 		// The carrier would notice the end of the stream only when it writes again. The receiver
@@ -156,8 +156,17 @@ func (s *Sender) Retire(id uint64) { s.claims.retire(id) }
 // Drop ends a stream, so that its blocks go to others. It is safe for streams that are gone.
 func (s *Sender) Drop(id uint64) {
 	if st := s.claims.kill(id); st != nil {
-		_ = st.stream.Close()
+		s.close(st)
 	}
+}
+
+// close closes a stream. What it was given and has not sent is worth nothing where others send it, or the session failed:
+// it would leave long after, and take the line from them.
+func (s *Sender) close(st *sendStream) {
+	if a, ok := st.stream.(interface{ Abort() error }); ok && (s.side.result() != nil || s.claims.dead(st)) {
+		_ = a.Abort()
+	}
+	_ = st.stream.Close()
 }
 
 // StreamState describes a data stream.

@@ -88,7 +88,7 @@ func bytesOf(blocks blockset.Set, size int64, blockLog uint8) (n int64) {
 	return n
 }
 
-// Stream is a data stream.
+// Stream is a data stream. If it has Abort() error, the sender discards by that what would leave in vain.
 type Stream = io.ReadWriteCloser
 
 // fileID identifies a file on its host.

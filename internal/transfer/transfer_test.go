@@ -330,16 +330,79 @@ func TestSilentStreams(t *testing.T) {
 	requireSameTree(t, src, dst)
 }
 
+// TestAbortedStreams: a stream discards what it has not sent if it was dropped, or the session failed. Otherwise it ends
+// as usual.
+func TestAbortedStreams(t *testing.T) {
+	for name, fails := range map[string]bool{"a stream is dropped": false, "the session fails": true} {
+		t.Run(name, func(t *testing.T) {
+			src, dst := t.TempDir(), t.TempDir()
+			makeTree(t, seeded(t), src)
+			s := session{streams: 3, path: ".", source: &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "."}}}, target: openTree(t, dst)}
+			streams := make([]*abortable, s.streams)
+			stalls := make(chan struct{})
+			s.wrap = func(id int, c net.Conn) net.Conn {
+				if id == 1 {
+					c = &silent{Conn: c, left: 1 << 20, closed: make(chan struct{}), stalls: func() { close(stalls) }}
+				}
+				streams[id] = &abortable{Conn: c}
+				return streams[id]
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			var act sync.WaitGroup
+			act.Go(func() {
+				<-stalls
+				if fails {
+					cancel()
+				} else {
+					s.sender.Drop(1)
+				}
+			})
+			s.run(t, ctx)
+			act.Wait()
+			for id, stream := range streams {
+				require.Equal(t, fails || id == 1, stream.aborted.Load(), "stream %d", id)
+			}
+			if !fails {
+				s.ok(t)
+				requireSameTree(t, src, dst)
+			}
+		})
+	}
+}
+
+// abortable is a connection that knows whether it was aborted before it was closed.
+type abortable struct {
+	net.Conn
+	closed, aborted atomic.Bool
+}
+
+func (a *abortable) Abort() error {
+	if a.closed.CompareAndSwap(false, true) {
+		a.aborted.Store(true)
+	}
+	return a.Conn.Close()
+}
+
+func (a *abortable) Close() error {
+	a.closed.Store(true)
+	return a.Conn.Close()
+}
+
 // silent is a connection that stalls after some bytes, until it is closed.
 type silent struct {
 	net.Conn
 	left   int
 	once   sync.Once
 	closed chan struct{}
+	stalls func() // nil does nothing
 }
 
 func (d *silent) Write(p []byte) (int, error) {
 	if d.left -= len(p); d.left < 0 {
+		if d.stalls != nil {
+			d.stalls()
+		}
 		<-d.closed
 		return 0, net.ErrClosed
 	}

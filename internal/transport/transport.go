@@ -87,6 +87,10 @@ type Conn interface {
 	// anything.
 	net.Conn
 
+	// Abort is Close for a stream whose data others send: what has not left is discarded, and what was lost is
+	// not sent again. The peer reads an error after what has arrived, or instead of it. Abort after Close does
+	// nothing.
+	Abort() error
 	// ReadRest is Read where all of p is sure to come, because the peer has announced as much. It
 	// may wait for much of p at once: to wake up costs as much as many bytes do.
 	ReadRest(p []byte) (int, error)

@@ -179,6 +179,14 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// Abort ends the stream, and what was lost of it is not sent again.
+func (c *Conn) Abort() error {
+	if !c.closed.Load() {
+		c.stream.CancelWrite(codeClosed)
+	}
+	return c.Close()
+}
+
 // endWriting ends the sending direction: properly if everything written is whole, and otherwise so
 // that the peer sees a broken stream.
 func (c *Conn) endWriting() {

@@ -66,6 +66,13 @@ func newConn(tcp *net.TCPConn, cfg Config) *Conn {
 	return c
 }
 
+// Abort closes the stream, and the kernel forgets what it has not sent. After Close, it would send that for as long as
+// it takes, and longer than the session lasts.
+func (c *Conn) Abort() error {
+	_ = c.tcp.SetLinger(0)
+	return c.Close()
+}
+
 // socketOf is the socket of a Conn. It keeps a fixed window fixed: Linux since 6.6 replaces the
 // clamp by its own estimate when it measures the first segments (tcp_measure_rcv_mss in
 // net/ipv4/tcp_input.c).

@@ -25,6 +25,7 @@ const patience = time.Minute
 // Conn is a stream of any transport.
 type Conn interface {
 	net.Conn
+	Abort() error
 	CloseWrite() error
 	ReadRest(p []byte) (int, error)
 	WriteBuffers(header, payload []byte) (int, error)
@@ -64,6 +65,7 @@ func Run(t *testing.T, f Factory) {
 		{"Deadlines", testDeadlines},
 		{"CloseUnblocks", testCloseUnblocks},
 		{"CloseTwice", testCloseTwice},
+		{"Abort", testAbort},
 		{"HalfClose", testHalfClose},
 		{"UseAfterClose", testUseAfterClose},
 		{"Identity", testIdentity},
@@ -483,6 +485,24 @@ func testHalfClose(t *testing.T, f Factory) {
 			}
 			return server.Close()
 		})
+}
+
+// testAbort: what a stream was given and has not sent is gone, and the peer does not take the rest for all.
+func testAbort(t *testing.T, f Factory) {
+	client, server := pair(t, f)
+	piece, taken := make([]byte, 16<<10), int64(0)
+	for {
+		require.NoError(t, client.SetWriteDeadline(time.Now().Add(200*time.Millisecond)))
+		if _, err := client.Write(piece); err != nil { // the peer reads nothing
+			break
+		}
+		taken += int64(len(piece))
+	}
+	require.NoError(t, client.Abort())
+	require.NoError(t, client.Close())
+	arrived, err := io.Copy(io.Discard, server)
+	require.Error(t, err)
+	require.Less(t, arrived, taken)
 }
 
 func testUseAfterClose(t *testing.T, f Factory) {
