@@ -21,6 +21,8 @@ func TestPoliced(t *testing.T) {
 		p.Police, p.Burst = 0.94e6*rate, 123_000
 		return p
 	}
+	large := policer(45, 15*ms) // lets the start fill the queue of the line
+	large.Burst = 500_000
 	lossy := func(p simulate.Path, loss float64, jitter time.Duration) simulate.Path {
 		p.Loss, p.Jitter = loss, jitter
 		return p
@@ -35,6 +37,7 @@ func TestPoliced(t *testing.T) {
 		{"50 Mbit/s", policer(50, 13600*time.Microsecond), session, true},
 		{"42 Mbit/s", policer(42, 10200*time.Microsecond), session, true},
 		{"52 Mbit/s", policer(52, 14700*time.Microsecond), session, true},
+		{"45 Mbit/s, a large burst", large, session, true},
 		{"short queue", line(100, 20*ms, 0.25), session, false},
 		{"short queue, far", line(300, 80*ms, 0.25), session, false},
 		{"shorter one", line(1000, 5*ms, 0.25), session, false},

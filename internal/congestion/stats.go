@@ -28,8 +28,10 @@ type Stats struct {
 type Recorder struct {
 	stats  Stats
 	delays histogram
-	bare   bare
+	start  bare // in the start
+	bare   bare // after it
 	base   time.Duration
+	begun  time.Duration // when the session was in the start, the last time
 	before Sample
 	long   time.Duration // when there was clearly a queue of our own, the last time
 	unsure unsure
@@ -58,12 +60,19 @@ func (r *Recorder) Add(c *Controller, s Sample, d Decision) {
 		}
 	}
 	if c.model.base < r.base-r.base/16 { // there has been a queue all the time, that of others
-		r.bare, r.stats.Policed = bare{}, 0
+		r.start, r.bare, r.stats.Policed = bare{}, bare{}, 0
 	}
 	r.base = c.model.base
 	if !others && c.model.base > 0 {
-		r.bare.add(c, s, lost, dt)
-		if c.loss.policed > 0 && s.At < c.loss.ceilUntil && r.bare.holds(c) {
+		if d.State == Startup || d.State == Drain {
+			r.begun = s.At
+		}
+		if s.At-r.begun <= 2*s.RTT+leastWindow { // a loss shows after a round trip
+			r.start.add(c, s, lost, dt)
+		} else {
+			r.bare.add(c, s, lost, dt)
+		}
+		if c.loss.policed > 0 && s.At < c.loss.ceilUntil && r.unqueued(c) {
 			r.stats.Policed += dt
 		}
 	}
@@ -133,6 +142,16 @@ func (b *bare) add(c *Controller, s Sample, lost int64, dt time.Duration) {
 	}
 	b.lost += float64(lost)
 	b.behind += float64(lost) * c.model.longest(s.At-2*s.RTT).Seconds()
+}
+
+// unqueued reports whether the path has no queue. In the start, a session may make one before a policer, by what that
+// lets through at once. Once enough was lost later, that shows it, too.
+func (r *Recorder) unqueued(c *Controller) bool {
+	all := bare{
+		all: r.start.all + r.bare.all, above: r.start.above + r.bare.above,
+		lost: r.start.lost + r.bare.lost, behind: r.start.behind + r.bare.behind,
+	}
+	return all.holds(c) || r.bare.lost >= float64(tellingLosses*c.last.MSS) && r.bare.holds(c)
 }
 
 // holds reports whether there is none.
