@@ -29,6 +29,8 @@ type Sample struct {
 	Began     float64       // rate at which they began, bytes/s; 0 is at once, with firstWindow
 	Line      float64       // what a narrow line carries at least, by the handshakes, bytes/s; 0 is unknown
 	Windowed  float64       // part of the time since the last one in which the peer's windows held them, 0 to 1
+
+	waits time.Duration // what RTT held until spaced has subtracted it
 }
 
 // Decision is what a session does until the next one.

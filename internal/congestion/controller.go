@@ -39,6 +39,7 @@ type Controller struct {
 	siblings siblings
 	room     room
 	lean     lean
+	spacing  time.Duration // of the RTT, what packets wait at the peer for the next of their stream
 }
 
 // New returns a Controller that is about to start.
@@ -102,6 +103,8 @@ func (c *Controller) Update(s Sample) Decision {
 	if c.state != Compete && s.Delivered == c.prior.Delivered && c.mute(s, dt) {
 		return c.decision() // less is no sign of others until the rest of it comes
 	}
+	s = c.spaced(s)
+	c.last = s
 	c.model.update(s)
 	if c.state == Startup || c.state == Drain || c.model.queue <= c.least(s)*3/2 {
 		c.rested = s.At
