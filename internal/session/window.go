@@ -265,7 +265,7 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		}
 		s.Delivered += int64(i.Delivered-min(i.Delivered, before.Delivered)) * int64(i.SndMSS)
 		s.Lost += int64(i.RetransSegs-min(i.RetransSegs, before.RetransSegs)) * int64(i.SndMSS)
-		if i.InFlight > 0 || i.NotSent > 0 {
+		if i.InFlight > 0 || i.NotSent > 0 || i.Flying >= max(i.SndMSS, 1) { // QUIC between two blocks, too
 			s.Streams++
 		}
 		switch {

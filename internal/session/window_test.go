@@ -68,6 +68,17 @@ func TestWindowHeldRTTs(t *testing.T) {
 	require.Equal(t, short, rtt(3*heldShows, all), "nothing is new")
 }
 
+// A stream of QUIC whose next block has not begun yet still sends: the others must not get its part of the rate.
+// Acknowledgements alone are no such stream.
+func TestWindowCounts(t *testing.T) {
+	of := func(flying int) transport.Info {
+		return transport.Info{Protocol: transport.QUIC, SndMSS: 1410, RTT: 20 * time.Millisecond, Flying: flying}
+	}
+	w := newWindow(nil)
+	s := w.sample(w.began, map[uint64]transport.Info{1: of(10 * 1410), 2: of(1410), 3: of(60), 4: of(0)})
+	require.Equal(t, 2, s.Streams)
+}
+
 // While a session yields, it is the turn of streams that send two segments at a time, and others follow if these are
 // too few. Beside others, the first have their turn, however small losses have made their windows.
 func TestWindowTurns(t *testing.T) {
