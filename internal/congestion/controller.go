@@ -261,7 +261,7 @@ func (c *Controller) dense(s Sample) bool {
 // has lost most of the line to others would take their queue for its own packets.
 func (c *Controller) remember(s Sample, dt time.Duration) {
 	c.known *= 1 - min(1, dt.Seconds()/longHold.Seconds())
-	if c.state == Cruise && c.model.standing <= c.aim(s) {
+	if c.state == Cruise && !c.guess && c.model.standing <= c.aim(s) {
 		c.known = max(c.known, c.line)
 	}
 }

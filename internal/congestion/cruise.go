@@ -30,7 +30,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	trip := max(c.lag(s), dt)
 	c.leans(s, trip)
 	aim := c.aim(s)
-	if c.priority == Low { // others may take the line from it slowly
+	if c.priority == Low && !c.guess { // others may take the line from it slowly
 		c.others.ours = max(c.line, c.others.ours*(1-dt.Seconds()/longHold.Seconds()))
 	}
 	if c.others.cut > 0 && s.At-c.others.cut < max(4*trip, leastFight) && m.lost > mostLoss {

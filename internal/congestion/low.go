@@ -56,7 +56,7 @@ func (c *Controller) makesRoom(s Sample, aim, trip time.Duration) bool {
 	case s.At-r.since > roomTrips*trip+standingTime:
 		r.since, r.noise = 0, max(r.noise, r.peak)
 		if most := c.model.most(); c.others.back && most > 0 { // nobody came: more than this made a queue
-			c.line = min(c.line, most)
+			c.line = min(c.line, max(most, c.line/2))
 		}
 		return false
 	}

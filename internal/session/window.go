@@ -40,11 +40,17 @@ type window struct {
 	sum   congestion.Sample // counters of all streams, those that ended too, and the last RTT
 }
 
-// seen is what a stream measured, and since when nothing of it was acknowledged.
+// seen is what a stream measured, since when nothing of it was acknowledged, and how many of its segments have to be
+// delivered until its RTT counts.
 type seen struct {
 	transport.Info
 	stuck time.Time
+	fresh uint64
 }
+
+// forgets is how many segments make a smoothed RTT new: each acknowledgement counts by an eighth (RFC 6298), and the
+// peer acknowledges each second segment.
+const forgets = 32
 
 func newWindow(set *StreamSet) *window {
 	return &window{
@@ -210,7 +216,7 @@ func (w *window) stuck(d *DataStream, s congestion.Sample) bool {
 }
 
 // heldShows is for how long nothing else must show the RTT until that of streams counts which only finish what
-// they have: it follows changes slowly.
+// they have, or did so until now: it follows changes slowly.
 const heldShows = time.Second
 
 // leastStuck is longer than a kernel waits for an acknowledgement at first (RFC 6298).
@@ -268,9 +274,13 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		if i.InFlight > 0 || i.NotSent > 0 || i.Flying >= max(i.SndMSS, 1) { // QUIC between two blocks, too
 			s.Streams++
 		}
+		fresh := before.fresh
+		if w.held[id] { // the peer waits with the acknowledgement of a single segment
+			fresh = i.Delivered + forgets
+		}
 		switch {
 		case i.Delivered <= before.Delivered || i.RTT == 0: // it shows what was, not what is
-		case w.held[id]: // the peer waits with the acknowledgement of a single segment
+		case i.Delivered < fresh:
 			held = append(held, i.RTT)
 		default:
 			rtts = append(rtts, i.RTT)
@@ -283,7 +293,7 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		if i.MinRTT > 0 && (s.Least == 0 || i.MinRTT < s.Least) {
 			s.Least = i.MinRTT
 		}
-		w.seen[id] = seen{i, stuck}
+		w.seen[id] = seen{i, stuck, fresh}
 	}
 	w.sum.Delivered, w.sum.Lost = s.Delivered, s.Lost
 	for id := range w.seen {

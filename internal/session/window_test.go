@@ -66,6 +66,11 @@ func TestWindowHeldRTTs(t *testing.T) {
 	require.Equal(t, short, rtt(2*heldShows, all), "of the only one that says something")
 	all = of(flying(3, long), flying(1, long), flying(1, long))
 	require.Equal(t, short, rtt(3*heldShows, all), "nothing is new")
+	clear(w.held)
+	all = of(flying(5, long), flying(1, long), flying(2, short))
+	require.Equal(t, short, rtt(3*heldShows+1, all), "what it shows is mostly of when it was held")
+	all = of(flying(5+forgets, long), flying(1, long), flying(2, short))
+	require.Equal(t, long, rtt(3*heldShows+2, all), "all of it is new")
 }
 
 // A stream of QUIC whose next block has not begun yet still sends: the others must not get its part of the rate.
