@@ -36,6 +36,9 @@ func window(span time.Duration) []sharing {
 	return []sharing{alone(span), besideFlows(span), low(span), troubles(span), movingRate(span)}
 }
 
+// slowLine is one of those that most offices have: the first windows of all streams are more than it has room for.
+var slowLine = line(32*mbit, 15*time.Millisecond, 1)
+
 // eachLine returns the rows that f makes for each line and queue.
 func eachLine(f func(lab.Link) []sharedRow) (all []sharedRow) {
 	for _, l := range windowLines {
@@ -43,7 +46,7 @@ func eachLine(f func(lab.Link) []sharedRow) (all []sharedRow) {
 			all = append(all, f(line(l.rate, l.rtt, queue))...)
 		}
 	}
-	return all
+	return append(all, f(slowLine)...)
 }
 
 func fxferRow(name string, l lab.Link, sc scene, flags []string, goals ...goal) sharedRow {
