@@ -29,20 +29,21 @@ const (
 	// unknownRate is the rate, in bytes/s, for which streams begin while nothing is known of the path: many lines
 	// carry less.
 	unknownRate = 60e6 / 8
-	// fewStreams is how many hide the pauses of one another on any path.
-	fewStreams = 4
+
+	// FewStreams is how many hide the pauses of one another on any path.
+	FewStreams = 4
 )
 
 // Joined is how many of that many streams may send at a rate in bytes/s, or while that is +Inf, over a path of that
-// round trip time with segments of mss bytes: each may send its initial window in a round trip. Linux does not pace the
-// first ten segments of a stream (tcp_update_skb_after_send), so that all streams together would fill the queue of a
-// slow line before anything is known.
+// round trip time with segments of mss bytes, at least FewStreams: each may send its first window in a round trip. Linux
+// does not pace the first ten segments of a stream (tcp_update_skb_after_send in net/ipv4/tcp_output.c), so that all
+// streams together would fill the queue of a slow line before anything is known.
 func Joined(rate float64, rtt time.Duration, mss, most int) int {
 	if math.IsInf(rate, 1) {
 		rate = unknownRate
 	}
-	n := math.Ceil(rate * rtt.Seconds() / float64(10*max(mss, 1)))
-	return min(most, max(fewStreams, int(min(n, float64(most)))))
+	n := math.Ceil(rate * rtt.Seconds() / float64(firstWindow*max(mss, 1)))
+	return min(most, max(FewStreams, int(min(n, float64(most)))))
 }
 
 // Start judges the path to a peer while a session connects, before it sends any payload.

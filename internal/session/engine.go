@@ -117,9 +117,9 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		feeding.Go(func() { feedMeter(ctx, set, e.coder) })
 		defer feeding.Wait()
 	}
-	tuner := tuner{sender: e.Sender, set: set, Tuning: t, window: newWindow(set), silent: make(silences), moved: make(movements)}
-	tuner.window.relayed = t.Relayed
-	w := tuner.window
+	w := newWindow(set)
+	tuner := tuner{sender: e.Sender, set: set, Tuning: t, window: w, silent: make(silences), moved: make(movements)}
+	w.relayed = t.Relayed
 	low := tuner.priority() == congestion.Low
 	if low {
 		w.every = congestion.LeastEvery
@@ -130,8 +130,9 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 	case low:
 		w.joined = lowStreams
 	case ok && i.Protocol != transport.QUIC && !t.Fixed && !t.Relayed:
-		w.joined = congestion.Joined(math.Inf(1), i.RTT, i.SndMSS, InitialStreams)
-		w.every = congestion.LeastEvery // the others shall not wait for longer than a round trip
+		if n := congestion.Joined(math.Inf(1), i.RTT, i.SndMSS, InitialStreams); n < InitialStreams {
+			w.joined, w.every = n, congestion.LeastEvery // the others shall not wait for much longer than a round trip
+		}
 	}
 	tuner.run(ctx)
 }

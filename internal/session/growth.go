@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/fxfer/fxfer/internal/congestion"
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
@@ -24,8 +25,6 @@ const (
 	// nearRTT is the round trip time that a path within a building stays below. There, more than
 	// nearStreams streams only cost work, unless their windows are small.
 	nearRTT = time.Millisecond
-	// fewStreams is how many hide the pauses of one another on any path.
-	fewStreams = 4
 	// costly is the goodput, in bytes/s, from which the work per stream matters.
 	costly = 1.5e9 / 8
 	// pays is the least gain for which streams are added again.
@@ -104,7 +103,7 @@ func sufficient(goodput float64, o *observation) int {
 		return o.streams
 	}
 	bdp := goodput * o.minRTT.Seconds()
-	n := max(fewStreams, int(2*bdp/float64(o.window))+1)
+	n := max(congestion.FewStreams, int(2*bdp/float64(o.window))+1)
 	if o.cwnd > 0 {
 		n = max(n, int(spareWindow*bdp*float64(o.sending)/float64(o.cwnd))+1)
 	}
@@ -121,7 +120,7 @@ func isNear(rtt time.Duration) bool { return 0 < rtt && rtt < nearRTT }
 
 // nearStreams is how many streams keep this host busy on a near path: each is the work of one
 // processor, and takes turns with the others where there are fewer.
-func nearStreams() int { return min(max(2, runtime.GOMAXPROCS(0)), fewStreams) }
+func nearStreams() int { return min(max(2, runtime.GOMAXPROCS(0)), congestion.FewStreams) }
 
 // StartingStreams is the number of streams that a transfer begins with at an RTT, after one that
 // needed so many before; 0 is an unknown RTT, or number.

@@ -12,7 +12,7 @@ import (
 
 // lowStreams is how many streams a session of low priority uses until something is known of the
 // path: the first windows of all of them are more than the queue of a busy line has room for.
-const lowStreams = 4
+const lowStreams = congestion.FewStreams
 
 // window holds all streams of a session to one rate for the path. It measures them at the sending
 // end, asks its controller, and spreads the rate. One goroutine uses it.
