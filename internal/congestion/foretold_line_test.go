@@ -34,7 +34,14 @@ func TestForetoldLine(t *testing.T) {
 		return c, s
 	}
 
-	c, s := after(12 * ms)
+	c, s := after(0)
+	c.state, c.since, c.from, c.had = Drain, s.At-10*base, c.model.past[0], carries
+	c.drain(s) // the start ends
+	require.Equal(t, Cruise, c.state)
+	c.remember(s, LeastEvery)
+	require.Zero(t, c.known, "it was not measured")
+
+	c, s = after(12 * ms)
 	c.guess = true
 	c.cruise(s, LeastEvery)
 	require.InEpsilon(t, carries, c.line, 0.05, "the start")
