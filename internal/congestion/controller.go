@@ -233,8 +233,12 @@ func (c *Controller) rests(s Sample) time.Duration { return max(restTrips*c.lag(
 
 // stuck reports whether a session, say after hosts that had no time for it, sends so little of what the
 // line carried of late that its RTT holds the delay with which the peer acknowledges. That looks like a
-// queue for which less should be sent, and would do so the more, the less is sent.
-func (c *Controller) stuck(s Sample) bool { return !c.dense(s) && c.line < poorShare*c.known }
+// queue for which less should be sent, and would do so the more, the less is sent. Where others are, or much is
+// lost, there is a queue.
+func (c *Controller) stuck(s Sample) bool {
+	little := !c.dense(s) && c.line < poorShare*c.known
+	return little && c.state != Compete && c.model.losses <= mostLoss+1.5*c.loss.random
+}
 
 // least is the aim on a path without jitter.
 func (c *Controller) least(s Sample) time.Duration {
@@ -269,7 +273,7 @@ func (c *Controller) remember(s Sample, dt time.Duration) {
 // packets is the time that n packets take on the line.
 func (c *Controller) packets(n, mss int) time.Duration {
 	rate := max(c.line, c.model.delivered)
-	if recent := c.others.left > 0 && c.last.At-c.others.left < longHold; recent || c.model.losses > mostLoss { // our part of the line may have become small
+	if recent := c.others.left > 0 && c.last.At-c.others.left < longHold; recent || c.state == Compete || c.model.losses > mostLoss { // our part of the line may have become small
 		rate = max(rate, c.known)
 	}
 	if rate <= 0 {

@@ -144,6 +144,7 @@ func (c *Controller) resume(s Sample) {
 	case Yield:
 		c.enter(Yield, s.At)
 	default:
+		c.known = max(c.known, c.doubts.best) // the line as it was, which sparse packets would not show
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
 	}

@@ -43,3 +43,35 @@ func TestStuck(t *testing.T) {
 		require.Equal(t, c.back, got > 0.9*line, "%s: %.0f of %.0f", c.name, got, line)
 	}
 }
+
+// TestNotStuck: where others are, or much is lost, the queue is no delayed acknowledgement.
+func TestNotStuck(t *testing.T) {
+	for _, x := range []struct {
+		what   string
+		state  State
+		losses float64
+		random float64
+		want   bool
+	}{
+		{"alone", Cruise, 0, 0, true},
+		{"beside others", Compete, 0, 0, false},
+		{"with loss", Cruise, 0.05, 0, false},
+		{"with random loss", Cruise, 0.05, 0.05, true},
+	} {
+		c := New()
+		c.state, c.line, c.known = x.state, 130e3, 25e6
+		c.model.losses, c.loss.random = x.losses, x.random
+		require.Equal(t, x.want, c.stuck(Sample{MSS: 1448, Streams: 16}), x.what)
+	}
+}
+
+// TestStuckAfterOutage: an outage right after the start leaves streams with small windows. The line carried much
+// more before, so their sparse packets are no queue, although no rate with a short queue was known yet.
+func TestStuckAfterOutage(t *testing.T) {
+	c := New()
+	c.state, c.model.base, c.doubts.best, c.line, c.known = Cruise, 20*time.Millisecond, 12e6, 130e3, 0
+	s := Sample{At: time.Second, MSS: 1448, Streams: 24, RTT: 60 * time.Millisecond}
+	require.False(t, c.stuck(s))
+	c.resume(s)
+	require.True(t, c.stuck(s))
+}
