@@ -49,6 +49,11 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.share(s)
 		return
 	}
+	if c.beaten(s, trip) {
+		c.loss.random = 0
+		c.share(s)
+		return
+	}
 	if c.unsure(s) {
 		return
 	}

@@ -64,9 +64,10 @@ const (
 	// is for how long after these others it still counts as so many.
 	mostFlows   = 4
 	flowsMemory = 10 * time.Second
-	// flowPackets is the least part of a flow in flight. With less, timers resend what is lost, and
-	// flows lose much.
-	flowPackets = 8
+	// leastPackets is the least part of a flow in flight. With less, timers resend what is lost.
+	leastPackets = 2
+	// exactPackets is the least in flight in a test that shows the session's part.
+	exactPackets = 16
 	// joinRise is the growth per second of what free streams may send behind a deep queue, leftRise that
 	// behind a short one of others who were left something, roomRise that per round trip behind another
 	// one, and highRise at high priority until they lose something.
@@ -109,8 +110,7 @@ type others struct {
 	deep   time.Duration // queue at that moment
 	part   float64       // of the line that the session has, by the test
 	exact  bool          // it is not more
-	firm   bool          // others are quick, too, and push gentle streams aside
-	since  Sample        // the begin of sharing, or the last test that counted
+	rivals rivals
 	vain   bool          // the last test has shown nothing
 	tested time.Duration // end of the last test
 	left   time.Duration // when the others were gone, the last time; 0 is never
@@ -131,7 +131,7 @@ func (c *Controller) share(s Sample) {
 	c.others.peak, c.others.quick = math.Inf(1), 0
 	c.others.most = max(c.line, mostPart*c.doubts.best)
 	c.others.poor, c.others.bound, c.lean = false, false, lean{}
-	c.others.since = s
+	c.others.rivals = rivals{}
 	if c.state == Doubt {
 		part := portion(c.from, s)
 		c.others.poor, c.others.exact = part < poorShare, false
@@ -165,7 +165,6 @@ func (c *Controller) seek(s Sample) {
 		switch {
 		case !flies:
 			o.quick = max(o.quick, s.At+s.RTT)
-		case o.firm:
 		case flood, m.delivered > foundShare*o.most && age > 2*lag:
 			o.quick = s.At
 		}
@@ -200,7 +199,7 @@ func (c *Controller) compete(s Sample) {
 		return
 	}
 	m, lag := &c.model, c.lag(s)
-	if m.standing > c.aim(s) {
+	if m.standing > c.aim(s) || c.priority != High && m.losses > mostLoss+2*c.loss.random { // alone, it would lose nothing
 		c.calm = s.At
 	}
 	if m.lost > 0 {
@@ -209,7 +208,9 @@ func (c *Controller) compete(s Sample) {
 	if c.loss.random > 0 && !c.byChance(s) {
 		c.loss.random, c.loss.lossy = 0, false
 	}
-	c.seek(s)
+	if !c.resists(s) {
+		c.seek(s)
+	}
 	switch {
 	case c.alone(s, lag):
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
@@ -315,32 +316,17 @@ func (c *Controller) weigh(s Sample) {
 	if c.priority != High && c.shallow() && c.gone(s) { // the most that it had stands for the line
 		o.bound, o.most = true, min(o.most, halfShare*c.doubts.best)
 	}
-	hopeless := c.hopeless(s)
-	o.since = s
 	if c.priority == High || m.standing < m.base/4 {
 		return
 	}
-	switch o.poor, o.firm = o.part < poorShare, false; {
+	switch o.poor = o.part < poorShare; {
 	case o.poor:
-		o.firm = o.flows == mostFlows
-		if more := min(2*o.flows, mostFlows); c.from.InFlight >= int64(more*flowPackets*s.MSS) {
+		if more := min(2*o.flows, mostFlows); c.from.InFlight >= int64(more*leastPackets*s.MSS) {
 			o.flows = more
-		}
-		if hopeless {
-			o.flows, o.firm, o.most = mostFlows, true, max(o.most, mostPart*c.doubts.best)
-			c.hurry(s)
 		}
 	case o.part > mostPart:
 		o.flows = max(o.flows/2, freeStreams)
 	}
-}
-
-// hopeless reports whether so much was lost since the last test that gentle streams would not get the session's part:
-// others lose much and do not yield. What quick streams lose shows nothing.
-func (c *Controller) hopeless(s Sample) bool {
-	o := &c.others
-	loss := lossSince(o.since, s)
-	return o.quick <= o.since.At && loss > 0 && gentleStreams(mostPart*c.doubts.best, s.RTT, s.MSS, loss) > 2*mostFlows
 }
 
 // glance takes the session's part of the line while the queue falls in a test: before it is gone, and before
@@ -362,9 +348,10 @@ func (c *Controller) claim(part float64) {
 	if c.priority == High {
 		goal = highPart
 	}
-	// A queue that is gone shows only that the part is not less, and few packets show no more.
-	exact := (o.exact || !c.gone(c.last)) && c.from.InFlight >= int64(2*flowPackets*c.last.MSS)
-	if o.bound = part < wholeShare && (exact || part > goal); !o.bound {
+	// A queue that is gone shows only that the part is not less, and few packets show nothing.
+	enough := c.from.InFlight >= int64(exactPackets*c.last.MSS)
+	exact := o.exact || !c.gone(c.last)
+	if o.bound = part < wholeShare && enough && (exact || part > goal); !o.bound {
 		return
 	}
 	most := c.line * goal / max(part, leastPart)
