@@ -94,6 +94,8 @@ func TestSendRanges(t *testing.T) {
 // files are written.
 func TestSendRange(t *testing.T) {
 	t.Parallel()
+	dir, _ := ranged(t)
+	part := rangesOf(t, dir)[1]
 	for name, c := range map[string]struct {
 		rights identity.Rights
 		quota  int64
@@ -130,8 +132,7 @@ func TestSendRange(t *testing.T) {
 				require.NoError(t, os.Mkdir(filepath.Join(s.dir, "sub"), 0o755))
 				require.NoError(t, os.WriteFile(filepath.Join(s.dir, "sub", "f"), []byte(c.there), 0o600))
 			}
-			dir, _ := ranged(t)
-			part := rangesOf(t, dir)[1]
+			part := part
 			if c.log != 0 {
 				part.Log = c.log
 			}

@@ -235,7 +235,7 @@ func TestNoAllocation(t *testing.T) {
 	f, err := New(Options{Rules: typical, MaxSize: 1, NewerThan: time.Unix(1, 0)})
 	require.NoError(t, err)
 	paths, now := paths(), time.Now()
-	require.Zero(t, testing.AllocsPerRun(1, func() {
+	require.Zero(t, testing.AllocsPerRun(10, func() { // a rare one is of the runtime
 		for _, path := range paths {
 			f.Skip(path, false, 0, now)
 			f.Excluded(path, true)

@@ -15,6 +15,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 var cgo = flag.Bool("cgo", false, "TestConfined with cgo, too, which compiles everything once more")
@@ -33,7 +35,7 @@ func TestConfined(t *testing.T) {
 		}
 		t.Parallel()
 		own := filepath.Join(t.TempDir(), "fxfer")
-		require.NoError(t, build(own, "1"))
+		require.NoError(t, hosts.Build(own, "../../cmd/fxfer", "CGO_ENABLED=1"))
 		testConfined(t, own)
 	})
 }

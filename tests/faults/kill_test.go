@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	}
 	if err == nil {
 		program = filepath.Join(dir, "fxfer")
-		err = build(program, "0")
+		err = hosts.Build(program, "../../cmd/fxfer", "CGO_ENABLED=0")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -62,16 +62,6 @@ func TestMain(m *testing.M) {
 	code = m.Run()
 	_ = os.RemoveAll(dir)
 	os.Exit(code)
-}
-
-// build builds fxfer with this value of CGO_ENABLED.
-func build(name, cgo string) error {
-	c := exec.Command("go", "build", "-o", name, "../../cmd/fxfer")
-	c.Env = append(os.Environ(), "CGO_ENABLED="+cgo)
-	if out, err := c.CombinedOutput(); err != nil {
-		return fmt.Errorf("%w: %s", err, out)
-	}
-	return nil
 }
 
 // host runs fxfer with an FXFER_HOME of its own.

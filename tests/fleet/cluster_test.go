@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/fxfer/fxfer/internal/fleet"
 	"github.com/fxfer/fxfer/internal/identity/testca"
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 // cluster is three NATS servers that admit clients by TLS certificates and by users' JWTs.
@@ -43,11 +43,7 @@ func natsServer(t *testing.T) string {
 
 var buildNATS = sync.OnceValues(func() (string, error) {
 	file := filepath.Join(filepath.Dir(program), "nats-server") // removed with it
-	out, err := exec.Command("go", "build", "-o", file, "github.com/nats-io/nats-server/v2").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, out)
-	}
-	return file, err
+	return file, hosts.Build(file, "github.com/nats-io/nats-server/v2")
 })
 
 // newCluster starts the servers of a site.

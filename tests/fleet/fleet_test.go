@@ -65,10 +65,7 @@ func TestMain(m *testing.M) {
 		if err == nil {
 			defer func() { _ = os.RemoveAll(dir) }()
 			program = filepath.Join(dir, "fxfer")
-			var out []byte
-			if out, err = exec.Command("go", "build", "-o", program, "../../cmd/fxfer").CombinedOutput(); err != nil {
-				err = fmt.Errorf("%w: %s", err, out)
-			}
+			err = hosts.Build(program, "../../cmd/fxfer")
 		}
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

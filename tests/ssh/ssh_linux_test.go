@@ -25,6 +25,7 @@ import (
 	_ "github.com/fxfer/fxfer/internal/cli" // a change of the program makes cached results invalid
 	"github.com/fxfer/fxfer/internal/identity"
 	"github.com/fxfer/fxfer/pkg/fxfer"
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 // program is the path of the fxfer binary under test.
@@ -37,12 +38,7 @@ func run(m *testing.M) int {
 	if err == nil {
 		defer func() { _ = os.RemoveAll(dir) }()
 		program = filepath.Join(dir, "fxfer")
-		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "../../cmd/fxfer")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		var out []byte
-		if out, err = build.CombinedOutput(); err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
+		err = hosts.Build(program, "../../cmd/fxfer", "CGO_ENABLED=0")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

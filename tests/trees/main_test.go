@@ -25,6 +25,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	_ "github.com/fxfer/fxfer/internal/cli" // a change of the program makes cached results invalid
+	"github.com/fxfer/fxfer/tests/internal/hosts"
 )
 
 var seed = flag.Uint64("seed", 0, "seed of what is random, 0 for a new one")
@@ -55,10 +56,7 @@ func run(m *testing.M) int {
 	}
 	if err == nil {
 		program = filepath.Join(dir, "fxfer")
-		var out []byte
-		if out, err = exec.Command("go", "build", "-o", program, "../../cmd/fxfer").CombinedOutput(); err != nil {
-			err = fmt.Errorf("%w: %s", err, out)
-		}
+		err = hosts.Build(program, "../../cmd/fxfer")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -103,10 +103,13 @@ func (s socketOf) Read(p []byte) (int, error) {
 // fixed one lacks. On a far path they are no more than wakes allow.
 func (s socketOf) Await(n int) {
 	c := s.c
-	if !c.near {
+	switch {
+	case c.window.Load().exact:
+		n = 1
+	case !c.near:
 		n = max(1, min(n, c.wakes.bytes))
 	}
-	if c.window.Load().exact || n == max(1, c.awaits) {
+	if n == max(1, c.awaits) {
 		return
 	}
 	if c.near && n > c.roomy { // the kernel enlarges its buffer for that

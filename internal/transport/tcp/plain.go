@@ -35,10 +35,16 @@ func (p *plain) WriteBuffers(header, payload []byte) (int, error) {
 // Plain ends the use of TLS without a word to the peer: from now on the stream carries bytes as they
 // are. The peer has to expect that, and must not have sent anything since its last message. Nobody
 // else may use c meanwhile.
-func (c *Conn) Plain() { c.records = &plain{socketOf: socketOf{c.tcp, c}} }
+func (c *Conn) Plain() {
+	socketOf{c.tcp, c}.Await(1) // what the records waited for says nothing of what follows them
+	c.records = &plain{socketOf: socketOf{c.tcp, c}}
+}
 
 // Detach is Plain, but returns the socket. c must not be used any more.
-func (c *Conn) Detach() *net.TCPConn { return c.tcp }
+func (c *Conn) Detach() *net.TCPConn {
+	c.Plain()
+	return c.tcp
+}
 
 // Connect connects to addr ("host:port") with the socket that Dial would have, but without TLS.
 func Connect(ctx context.Context, addr string, cfg Config) (*Conn, error) {

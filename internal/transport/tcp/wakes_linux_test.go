@@ -2,12 +2,18 @@ package tcp
 
 import (
 	"bytes"
+	"context"
+	"crypto/ed25519"
 	"io"
+	"net"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/fxfer/fxfer/internal/transport/auth"
+	"github.com/fxfer/fxfer/internal/transport/transporttest"
 )
 
 // A reader wakes up a few times in a round trip: for what arrives in that time, but not for so little that it
@@ -46,7 +52,7 @@ func TestFarReads(t *testing.T) {
 	client, server := connect(t, Config{}, Config{})
 	client.Admit()
 	server.Admit()
-	server.near, server.wakes = false, wakes{pause: 20 * time.Millisecond, bytes: mostWake, since: time.Now()}
+	far(server)
 	require.NoError(t, server.SetReadDeadline(time.Now().Add(time.Minute)))
 	want := bytes.Repeat([]byte("0123456789"), 50_000)
 	read := make(chan []byte, 1)
@@ -71,6 +77,132 @@ func TestFarReads(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, client.CloseWrite())
 	require.Equal(t, want[:1000], <-read)
+}
+
+// far has a connection read as on a far path.
+func far(c *Conn) {
+	c.near, c.wakes = false, wakes{pause: 20 * time.Millisecond, bytes: mostWake, since: time.Now()}
+}
+
+// The contract holds for readers on a far path. It looks for leaked goroutines, so it runs alone.
+func TestFarContract(t *testing.T) {
+	transporttest.Run(t, transporttest.Factory{
+		Network: "tcp",
+		Listen: func(identity ed25519.PrivateKey) (transporttest.Listener, error) {
+			l, err := Listen("127.0.0.1:0", Config{Auth: auth.Config{Identity: identity}})
+			return farListener{l}, err
+		},
+		Dial: func(ctx context.Context, addr string, identity ed25519.PrivateKey, expect func(ed25519.PublicKey) error) (transporttest.Conn, error) {
+			c, err := Dial(ctx, addr, Config{Auth: auth.Config{Identity: identity}}, expect)
+			if err != nil {
+				return nil, err
+			}
+			far(c)
+			return c, nil
+		},
+	})
+}
+
+type farListener struct{ *Listener }
+
+func (l farListener) Accept() (transporttest.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	far(c)
+	return c, nil
+}
+
+// A reader waits for the whole of a record that has begun. After the end of TLS, neither it nor who takes over the
+// socket waits for more than a byte.
+func TestFarRecords(t *testing.T) {
+	t.Parallel()
+	for _, take := range []func(*Conn) io.Reader{
+		func(c *Conn) io.Reader { c.Plain(); return c },
+		func(c *Conn) io.Reader { return c.Detach() },
+	} {
+		client, server, half, rest := connectByHalves(t)
+		far(client)
+		read := make(chan error, 1)
+		go func() {
+			_, err := io.ReadFull(client, make([]byte, 10_000))
+			read <- err
+		}()
+		close(half)
+		_, err := server.Write(make([]byte, 10_000))
+		require.NoError(t, err)
+		awaited := func() bool { return option(t, client, unix.SOL_SOCKET, unix.SO_RCVLOWAT) > 1 }
+		require.Eventually(t, awaited, time.Minute, time.Millisecond)
+		close(rest)
+		require.NoError(t, <-read)
+		require.True(t, awaited(), "nothing has been read since")
+
+		_, err = server.tcp.Write([]byte{1})
+		require.NoError(t, err)
+		_, err = take(client).Read(make([]byte, 10))
+		require.NoError(t, err)
+	}
+}
+
+// connectByHalves is connect by way of a relay. Once half is closed, it passes on half of what the server sends, and the
+// rest once rest is closed.
+func connectByHalves(t *testing.T) (client, server *Conn, half, rest chan struct{}) {
+	t.Helper()
+	half, rest = make(chan struct{}), make(chan struct{})
+	relay, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { relay.Close() })
+	l, err := Listen("127.0.0.1:0", Config{Auth: newAuth(t)})
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		from, err := relay.Accept()
+		if err != nil {
+			return
+		}
+		defer from.Close()
+		to, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			return
+		}
+		go func() { _, _ = io.Copy(to, from); to.Close() }()
+		for p := make([]byte, 1<<20); ; {
+			n, err := to.Read(p)
+			if err != nil {
+				return
+			}
+			first := n
+			select {
+			case <-half:
+				first = n / 2
+			default:
+			}
+			if _, err := from.Write(p[:first]); err != nil {
+				return
+			}
+			if first < n {
+				<-rest
+				_, _ = from.Write(p[first:n])
+			}
+		}
+	}()
+	accepted := make(chan *Conn, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil && c.Handshake(context.Background()) != nil {
+			c = nil
+		}
+		accepted <- c
+	}()
+	client, err = Dial(t.Context(), relay.Addr().String(), Config{Auth: newAuth(t)}, transporttest.AnyKey)
+	require.NoError(t, err)
+	t.Cleanup(func() { client.Close() })
+	server = <-accepted
+	require.NotNil(t, server)
+	t.Cleanup(func() { server.Close() })
+	require.NoError(t, client.SetReadDeadline(time.Now().Add(time.Minute)))
+	return client, server, half, rest
 }
 
 type restOf struct{ *Conn }

@@ -33,7 +33,8 @@ type reader struct {
 // io.ErrUnexpectedEOF if src ends without one.
 func (d *reader) Read(p []byte) (int, error) { return d.read(p, false) }
 
-// read is Read. If all of p is sure to come, it may wait for much of it at once.
+// read is Read. If all of p is sure to come, it may wait for much of it at once. The rest of a record that has begun
+// is always sure to come.
 func (d *reader) read(p []byte, sure bool) (int, error) {
 	if len(p) == 0 {
 		return 0, d.err
@@ -47,8 +48,10 @@ func (d *reader) read(p []byte, sure bool) (int, error) {
 				break
 			}
 			least := 1
-			if sure { // its records are longer than their content
-				least = len(p) - (d.w - d.r)
+			if buffered := d.w - d.r; sure { // its records are longer than their content
+				least = len(p) - buffered
+			} else if buffered >= headerLen {
+				least = length - buffered
 			}
 			if err := d.fill(least); err != nil {
 				return 0, err
