@@ -100,7 +100,7 @@ func (c *Controller) Update(s Sample) Decision {
 		c.pass(dt)
 		return c.decision()
 	}
-	if c.state != Compete && s.Delivered == c.prior.Delivered && c.mute(s, dt) {
+	if c.state != Compete && !c.starts() && s.Delivered == c.prior.Delivered && c.mute(s, dt) {
 		return c.decision() // less is no sign of others until the rest of it comes
 	}
 	s = c.spaced(s)
@@ -180,6 +180,9 @@ func (c *Controller) every() time.Duration {
 	return Every
 }
 
+// starts reports whether the session still looks for the rate of the line.
+func (c *Controller) starts() bool { return c.state == Startup || c.state == Drain }
+
 // gentle reports whether streams shall share the line as most traffic does. Beside others, a short
 // queue makes loss, too: only what is lost at any rate is a reason to be quick.
 func (c *Controller) gentle() bool {
@@ -191,6 +194,9 @@ func (c *Controller) gentle() bool {
 	}
 	if wakes := max(wakeTrips*c.model.base, leastWake); c.others.left > 0 && c.last.At-c.others.left < wakes {
 		return false
+	}
+	if c.state == Startup && c.priority == Low && c.outage.stall.seen > 0 { // BBR has taken the pause for its limit
+		return true
 	}
 	// Gentle streams would take what the start still loses for their limit.
 	return c.state != Startup && !c.loss.lossy && c.last.Delivered >= c.opening.sent

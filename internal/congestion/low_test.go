@@ -135,3 +135,24 @@ func TestLowStartsAlone(t *testing.T) {
 		}
 	}
 }
+
+// TestLowForgetsAPause: a host that pauses for a moment in the start, or right after it, is no slow line.
+func TestLowForgetsAPause(t *testing.T) {
+	t.Parallel()
+	for _, p := range []simulate.Path{line(32, 15*ms, 1), line(100, 20*ms, 1), line(300, 80*ms, 1), line(1000, 50*ms, 1)} {
+		for _, where := range []simulate.Side{simulate.Host, simulate.Peer} {
+			for i, at := range []time.Duration{150 * ms, 200 * ms, 300 * ms, 500 * ms, 700 * ms, time.Second} {
+				s := simulate.Scenario{
+					Path: p, For: 8 * time.Second, Seed: uint64(i) + 1,
+					Flows: flows(simulate.Flow{
+						Kind: simulate.Session, Count: 4, Priority: congestion.Low,
+						Pauses: []simulate.Pause{{From: at, For: []time.Duration{300 * ms, 500 * ms}[i%2], Where: where}},
+					}),
+				}
+				r := simulate.Run(s)
+				part := r.Goodput(0, 4*time.Second, s.For) / r.Carries(4*time.Second, s.For)
+				require.Greater(t, part, 0.9, "%v, %v at %v", p, where, at)
+			}
+		}
+	}
+}

@@ -189,8 +189,12 @@ func (m *model) mean(until, since time.Duration) Sample {
 	return s
 }
 
-// newest is the delivered rate of the last half of a rateWindow, where that is long enough.
+// newest is the delivered rate of the last half of a rateWindow, where that is long enough. Right after a pause
+// it is the one before.
 func (m *model) newest(s Sample) float64 {
+	if m.paused {
+		return m.delivered
+	}
 	return rateSince(m.before(s.At-max(m.rateWindow(s)/2, leastWindow)), s)
 }
 

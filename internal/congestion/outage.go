@@ -20,6 +20,7 @@ const (
 	// settleTrips bounds how long the smoothed RTT takes to forget a stall.
 	settleTrips = 10
 	leastSettle = 500 * time.Millisecond
+	mostSettle  = 2 * time.Second
 )
 
 // outage is what is known of times in which nothing arrives.
@@ -54,14 +55,18 @@ func (c *Controller) silent(s Sample, silence time.Duration) bool {
 	if flying < min(c.rate, c.line)*c.model.base.Seconds()/2 {
 		return false
 	}
-	return c.mute(s, silence-leastStall) && s.At-silence-c.outage.burst > 2*c.model.base
+	return c.mute(s, silence-leastStall) && (c.outage.burst == 0 && c.starts() || s.At-silence-c.outage.burst > 2*c.model.base)
 }
 
 // mute reports whether all streams should have heard something in a time.
 func (c *Controller) mute(s Sample, silence time.Duration) bool {
 	packets := max(quietPackets, 2*s.Streams) // a stream sends two at a time
-	return c.state != Startup && c.state != Drain && silence > time.Duration(packets)*c.packet(s)
+	return !c.bursts() && silence > time.Duration(packets)*c.packet(s)
 }
+
+// bursts reports whether streams send their windows in one go, and hear of them so: in the start, but for low
+// priority, which paces from the first packet on.
+func (c *Controller) bursts() bool { return c.starts() && c.priority != Low }
 
 // packet is the time from one packet to the next.
 func (c *Controller) packet(s Sample) time.Duration {
@@ -76,7 +81,7 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 	more := s.Streams > c.outage.streams                       // those that begin send at once, and their RTT is a host's
 	c.outage.streams = max(c.outage.streams, s.Streams)
 	c.outage.tick += (dt - c.outage.tick) / 8
-	if c.state == Startup || c.state == Drain {
+	if c.bursts() {
 		return false
 	}
 	silent := c.silent(s, silence)
@@ -88,7 +93,11 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 			stall.rtt = c.prior.RTT
 		}
 		stall.seen = s.At
-		stall.until = s.At + max(settleTrips*c.model.base, leastSettle)
+		settle := max(settleTrips*c.model.base, leastSettle)
+		if c.starts() { // few packets pass yet, so that smoothed RTTs forget a stall slowly
+			settle = max(settle, min(c.packets(2*smoothed*s.Streams, s.MSS), mostSettle))
+		}
+		stall.until = s.At + settle
 		stall.acked = s.Delivered + s.InFlight
 		if c.loss.look.cut > 0 {
 			c.rate = c.loss.look.before
@@ -128,7 +137,7 @@ func (c *Controller) quiet(s Sample, dt time.Duration) bool {
 		c.outage.paused = true
 		return true
 	}
-	return long || s.InFlight > 0 && c.silent(s, since)
+	return long || c.starts() && s.At < c.outage.stall.until || s.InFlight > 0 && c.silent(s, since)
 }
 
 // resume goes on where the session was before an outage. What was in flight then is sent again now:
@@ -154,6 +163,9 @@ func (c *Controller) resume(s Sample) {
 func (c *Controller) pass(dt time.Duration) {
 	c.model.pause()
 	c.since, c.calm, c.rested, c.short = c.since+dt, c.calm+dt, c.rested+dt, c.short+dt
+	if c.starts() && c.priority == Low { // what it measures begins anew
+		c.from, c.opening.first = c.last, 0
+	}
 	for _, t := range []*time.Duration{&c.full, &c.doubts.empty, &c.others.test, &c.others.tested} {
 		if *t > 0 {
 			*t += dt

@@ -86,7 +86,7 @@ func (c *Controller) start(s Sample) {
 		return
 	}
 	// An acknowledgement that was late is no queue, and one of others may stay as it is.
-	crowd := c.priority == Low && (min(m.queue, c.overdue(s)) > max(2*c.aim(s), c.shortQueue()) || m.standing > c.aim(s))
+	crowd := c.priority == Low && (min(m.queue, c.overdue(s)) > max(2*c.aim(s), c.shortQueue()) || m.standing > c.aim(s) && c.queued(s))
 	if m.queue > full || crowd || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
 		queued := m.queue > full/4
