@@ -243,7 +243,8 @@ func (c *Controller) rests(s Sample) time.Duration { return max(restTrips*c.lag(
 // lost, there is a queue.
 func (c *Controller) stuck(s Sample) bool {
 	little := !c.dense(s) && c.line < poorShare*c.known
-	return little && c.state != Compete && c.model.losses <= mostLoss+1.5*c.loss.random
+	lossy := c.model.losses > mostLoss+1.5*c.loss.random && s.At-c.model.steadyWindow() >= c.outage.deaf
+	return little && c.state != Compete && !lossy
 }
 
 // least is the aim on a path without jitter.
@@ -279,7 +280,7 @@ func (c *Controller) remember(s Sample, dt time.Duration) {
 // packets is the time that n packets take on the line.
 func (c *Controller) packets(n, mss int) time.Duration {
 	rate := max(c.line, c.model.delivered)
-	if recent := c.others.left > 0 && c.last.At-c.others.left < longHold; recent || c.state == Compete || c.model.losses > mostLoss { // our part of the line may have become small
+	if recent := c.others.left > 0 && c.last.At-c.others.left < longHold; recent || c.model.losses > mostLoss { // our part of the line may have become small
 		rate = max(rate, c.known)
 	}
 	if rate <= 0 {

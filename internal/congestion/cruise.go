@@ -50,7 +50,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		return
 	}
 	if c.beaten(s, trip) {
-		c.loss.random = 0
+		c.loss.random = 0 // it was not by chance
 		c.share(s)
 		return
 	}

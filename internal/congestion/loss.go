@@ -46,6 +46,7 @@ type losses struct {
 	fresh     Sample        // what was lost before says nothing: it may be the start's doing
 	look      look
 	random    float64       // share that is lost at any rate
+	held      time.Duration // when the session had its part of the line, or lost little, the last time
 	ceil      float64       // rate beyond which loss begins, bytes/s
 	ceilUntil time.Duration // until when the session stays below it
 	hold      time.Duration // how long it stayed, the last time

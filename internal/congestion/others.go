@@ -199,7 +199,7 @@ func (c *Controller) compete(s Sample) {
 		return
 	}
 	m, lag := &c.model, c.lag(s)
-	if m.standing > c.aim(s) || c.priority != High && m.losses > mostLoss+2*c.loss.random { // alone, it would lose nothing
+	if m.standing > c.aim(s) {
 		c.calm = s.At
 	}
 	if m.lost > 0 {
@@ -253,8 +253,11 @@ func (c *Controller) pauses() time.Duration {
 // Siblings make room in a test together, where a queue of others would stay.
 func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	calm := s.At - c.calm
+	crowd := c.siblings.crowd(s.At)
 	switch {
-	case c.others.test > 0 && c.siblings.crowd(s.At):
+	case c.priority == Normal && !crowd && c.model.losses > mostLoss+2*c.loss.random && calm < 3*leastStay:
+		return false // alone, it would lose nothing, unless the path does
+	case c.others.test > 0 && crowd:
 		return calm > max(4*lag, leastAlone)
 	case c.others.test > 0 && c.others.exact && c.others.part > wholeShare:
 		return calm > lag

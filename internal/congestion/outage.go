@@ -153,7 +153,9 @@ func (c *Controller) resume(s Sample) {
 	case Yield:
 		c.enter(Yield, s.At)
 	default:
-		c.known = max(c.known, c.doubts.best) // the line as it was, which sparse packets would not show
+		if c.known == 0 { // the line as the start saw it, which sparse packets would not show
+			c.known = c.doubts.best
+		}
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
 	}
@@ -166,7 +168,7 @@ func (c *Controller) pass(dt time.Duration) {
 	if c.starts() && c.priority == Low { // what it measures begins anew
 		c.from, c.opening.first = c.last, 0
 	}
-	for _, t := range []*time.Duration{&c.full, &c.doubts.empty, &c.others.test, &c.others.tested} {
+	for _, t := range []*time.Duration{&c.full, &c.doubts.empty, &c.others.test, &c.others.tested, &c.loss.held} {
 		if *t > 0 {
 			*t += dt
 		}

@@ -11,8 +11,9 @@ const (
 	calmLoss  = 0.01
 	// worseLoss is by how much more is lost than at the least, beyond calmLoss, where quick streams are too much.
 	worseLoss = 1.5
-	// rivalTrips and leastRival are the time over which that is measured, and mostRival is the same while too
-	// little is lost to tell.
+	// rivalTrips and leastRival are the time over which that is measured. mostRival is the same while too little
+	// is lost to tell, and the time after which gentle streams are tried again: the others may be sessions that
+	// do the same.
 	rivalTrips = 8
 	leastRival = time.Second
 	mostRival  = 15 * time.Second
@@ -26,39 +27,43 @@ const (
 // queue that is not deep. Quick streams hold their part there. They have a bound, because without one they would
 // do the same to others.
 type rivals struct {
-	here bool          // quick streams resist them
-	most float64       // bound that a test before has shown, or of the last quick streams, bytes/s; 0 is unknown
-	from Sample        // what is lost since then counts
-	calm int           // looks in which little was lost, one after the other
-	loss float64       // least share that was lost beside them
-	held time.Duration // when a session that thinks it is alone had its part of the line, or lost little
+	here  bool          // quick streams resist them
+	till  time.Duration // when gentle ones are tried again
+	most  float64       // bound that a test before has shown, or of the last quick streams, bytes/s; 0 is unknown
+	from  Sample        // what is lost since then counts
+	least float64       // least share that was lost beside them
+	calm  int           // how often little was lost, one after the other
 }
 
 // beaten reports whether a session that thinks it is alone has lost most of the line, and loses much for long. A
-// line that has become slower would lose nothing once less is sent, and random loss leaves quick streams their rate.
+// line that has become slower, or a policer, would lose no more than before once less is sent.
 func (c *Controller) beaten(s Sample, trip time.Duration) bool {
-	r := &c.others.rivals
-	if c.priority == Low || c.model.losses <= rivalLoss || c.line > mostPart*c.doubts.best {
-		r.held = s.At
+	l := &c.loss
+	policed := l.policed > 0 && c.line > l.policed/nearLoss
+	little := c.line < mostPart*c.doubts.best && c.model.losses > rivalLoss
+	if !little || policed || !c.mayResist(s) || s.At < c.outage.deaf {
+		l.held = s.At
 	}
-	return s.At-r.held > max(rivalTrips*trip, leastRest)
+	return s.At-max(l.held, c.since) > max(rivalTrips*trip, leastRest)
 }
 
 // resists lets quick streams hold the session's part of the line as long as others do not yield to loss. It
 // reports whether they do so.
 func (c *Controller) resists(s Sample) bool {
 	o, r := &c.others, &c.others.rivals
-	if r.from.At == 0 {
+	if r.from.At == 0 || !r.here && s.At-c.since < leastRival {
 		r.from = s
 	}
 	loss, part := lossSince(r.from, s), mostPart*c.doubts.best
 	switch age := s.At - r.from.At; {
+	case r.here && (s.At > r.till || !c.mayResist(s)):
+		c.relent(s)
 	case age < max(rivalTrips*s.RTT, leastRival):
 	case r.here:
 		c.adjust(s, loss, part)
 	case s.Lost-r.from.Lost >= int64(tellingLosses*s.MSS) && c.pushed(s, loss):
 		began := max(part, min(r.most, quickGain*c.model.steady))
-		*r = rivals{here: true, from: s, loss: 1}
+		*r = rivals{here: true, from: s, least: 1, till: s.At + mostRival}
 		if o.bound {
 			r.most = o.most
 		}
@@ -75,8 +80,8 @@ func (c *Controller) resists(s Sample) bool {
 // adjust changes the bound of the quick streams by the share that was lost, or ends their time.
 func (c *Controller) adjust(s Sample, loss, part float64) {
 	o, r := &c.others, &c.others.rivals
-	r.from, r.loss = s, min(r.loss, loss)
-	if loss > worseLoss*r.loss+calmLoss {
+	r.from, r.least = s, min(r.least, loss)
+	if loss > worseLoss*r.least+calmLoss {
 		o.most /= rivalStep
 	} else if c.model.steady > o.most*slowShare { // the line may carry more than the session ever saw
 		o.most = min(o.most*rivalStep, max(r.most, halfShare*c.doubts.best))
@@ -86,14 +91,25 @@ func (c *Controller) adjust(s Sample, loss, part float64) {
 		r.calm = 0
 	}
 	if r.calm == calmLooks {
-		*r, o.quick = rivals{most: o.most}, s.At
+		c.relent(s)
 	}
 }
 
-// pushed reports whether streams that lose such a share have little of the line, and gentle ones would not get
-// the session's part. Quick streams bring nothing where the host has none, or where loss is by chance.
+// relent lets gentle streams go on.
+func (c *Controller) relent(s Sample) {
+	c.others.rivals, c.others.quick = rivals{most: c.others.most}, s.At
+}
+
+// mayResist reports whether quick streams may hold the session's part. Where the host has none, they cannot, and
+// siblings would each hold the part of all.
+func (c *Controller) mayResist(s Sample) bool {
+	return c.priority == Normal && !s.Gentle && s.Began == 0 && !c.siblings.crowd(s.At)
+}
+
+// pushed reports whether streams that lose such a share, but not by chance, have little of the line, and gentle ones
+// would not get the session's part.
 func (c *Controller) pushed(s Sample, loss float64) bool {
-	if c.priority == High || s.Gentle || s.Began > 0 || c.siblings.crowd(s.At) || c.model.steady > mostPart*c.doubts.best || loss < 2*c.loss.random {
+	if !c.mayResist(s) || c.model.steady > mostPart*c.doubts.best || loss < 2*c.loss.random {
 		return false
 	}
 	return loss > rivalLoss || loss > calmLoss && c.gentles(s, loss) > 2*mostFlows

@@ -27,6 +27,7 @@ func TestPushed(t *testing.T) {
 		{"loss by chance", slow, 0.1, 0.05, func(c *Controller, _ *Sample) { c.loss.random = 0.04 }, false},
 		{"it has priority", slow, 0.1, 0.05, func(c *Controller, _ *Sample) { c.priority = High }, false},
 		{"the host has no quick streams", slow, 0.1, 0.05, func(_ *Controller, s *Sample) { s.Gentle = true }, false},
+		{"siblings", slow, 0.1, 0.05, func(c *Controller, s *Sample) { c.siblings = siblings{Siblings: Siblings{Sessions: 2}, at: s.At} }, false},
 		{"QUIC", slow, 0.1, 0.05, func(_ *Controller, s *Sample) { s.Began = 1e5 }, false},
 	} {
 		c, s := New(), Sample{At: time.Minute, RTT: 40 * time.Millisecond, MSS: 1448}
@@ -63,11 +64,11 @@ func TestResists(t *testing.T) {
 
 	require.True(t, second(0.06, 0.1)) // they do not use it
 	require.InDelta(t, mostPart, bound(), 1e-6)
-	for range 10 {
+	for range 3 {
 		require.True(t, second(0.06, bound()))
 	}
 	require.InDelta(t, halfShare, bound(), 1e-6)
-	for range 10 {
+	for range 3 {
 		require.True(t, second(0.15, bound()))
 	}
 	require.InDelta(t, mostPart, bound(), 1e-6)
@@ -76,24 +77,43 @@ func TestResists(t *testing.T) {
 	require.True(t, second(1e-7, bound()))  // a pause of theirs
 	require.False(t, second(1e-7, bound()))
 	require.LessOrEqual(t, c.others.quick, s.At)
+
+	until := s.At + mostRival + 3*time.Second // then gentle streams are tried again
+	require.True(t, second(0.06, 0.1))
+	for second(0.06, bound()) {
+		require.Less(t, s.At, until)
+	}
+	require.True(t, second(0.06, 0.1))
+	c.siblings.Sessions, c.siblings.at = 2, s.At
+	require.False(t, second(0.06, bound()))
 }
 
-// TestBeaten: a session that loses much for long, and has little of what the line once carried, is not alone. A pause
-// of the loss, its part of the line, or low priority, which yields, are no such signs.
+// TestBeaten: a session that loses much for two seconds, and has little of what the line once carried, is not alone.
+// That begins to count with its state, and not while it sends again what an outage lost.
 func TestBeaten(t *testing.T) {
-	const trip = 20 * time.Millisecond
-	after := func(loss, part float64, p Priority) time.Duration {
-		c := New()
-		c.priority, c.doubts.best, c.line, c.model.losses = p, 1e7, part*1e7, loss
-		for at := time.Duration(0); at < 10*time.Second; at += trip {
-			if c.beaten(Sample{At: at}, trip) {
-				return at
+	const trip, began = 20 * time.Millisecond, 5 * time.Second
+	for _, x := range []struct {
+		what string
+		set  func(*Controller, *Sample)
+		want time.Duration // after it began; 0 is never
+	}{
+		{"much loss, little of the line", func(*Controller, *Sample) {}, leastRest},
+		{"less loss", func(c *Controller, _ *Sample) { c.model.losses = 0.01 }, 0},
+		{"its part of the line", func(c *Controller, _ *Sample) { c.line = 5e6 }, 0},
+		{"a policer", func(c *Controller, _ *Sample) { c.loss.policed = c.line }, 0},
+		{"low priority yields", func(c *Controller, _ *Sample) { c.priority = Low }, 0},
+		{"the host has no quick streams", func(_ *Controller, s *Sample) { s.Gentle = true }, 0},
+		{"after an outage", func(c *Controller, _ *Sample) { c.outage.deaf = began + time.Second }, time.Second + leastRest},
+	} {
+		c, s := New(), Sample{}
+		c.doubts.best, c.line, c.model.losses, c.since = 1e7, 1e6, 0.1, began
+		x.set(c, &s)
+		var got time.Duration
+		for s.At = began; s.At < began+10*time.Second && got == 0; s.At += trip {
+			if c.beaten(s, trip) {
+				got = s.At - began
 			}
 		}
-		return 0
+		require.InDelta(t, x.want.Seconds(), got.Seconds(), 0.05, x.what)
 	}
-	require.InDelta(t, leastRest.Seconds(), after(0.1, 0.1, Normal).Seconds(), 0.1)
-	require.Zero(t, after(0.01, 0.1, Normal))
-	require.Zero(t, after(0.1, 0.5, Normal))
-	require.Zero(t, after(0.1, 0.1, Low))
 }

@@ -511,6 +511,30 @@ func scenarios() []scenario {
 	leaves := simulate.Flow{Kind: simulate.Reno, From: 1500 * ms, To: 6 * time.Second}
 	add("narrow-reno-leaves-6M-2ms", line(5.78, 2200*time.Microsecond, 9.14), flows(small, leaves), 13, 8,
 		share(0.6), dropped(2))
+	// Others that do not yield to loss, on a line that is slow or loses something itself, and what only looks so.
+	bbr := simulate.Flow{Kind: simulate.BBR}
+	after = session
+	after.From = 8 * time.Second
+	add("rivals-30M-15ms-q0.25", line(28, 15*ms, 0.25), flows(after, bbr), 40, 12, share(0.12), keeps(0.6))
+	gone := bbr
+	gone.From, gone.To = 8*time.Second, 20*time.Second
+	p = line(100, 20*ms, 1)
+	p.Loss = 0.02
+	add("rivals-leave-loss-0.02", p, flows(session, gone), 50, 35, share(0.85))
+	p.Loss = 0.05
+	later = small
+	later.From = 6 * time.Second
+	add("rivals-none-four-sessions-loss-0.05", p, append(times(3, later), small), 45, 15, jain(0.9))
+	p = line(100, 50*ms, 1)
+	p.Loss, p.Changes = 0.05, []simulate.Change{{At: 10 * time.Second, Rate: 30e6}}
+	without := session
+	without.Below = simulate.Cubic
+	add("rivals-none-cubic-only-slower-loss-0.05", p, flows(without), 45, 20, share(0.4))
+	p = line(100, 20*ms, 1)
+	p.Changes = []simulate.Change{{At: 10 * time.Second, Rate: 4e6}}
+	p.Outages = []simulate.Outage{{From: 22 * time.Second, For: 1500 * ms}}
+	add("rivals-none-slower-outage", p, flows(session), 45, 26, dropped(1), delay(0.5, 60))
+
 	few := simulate.Flow{Kind: simulate.Session, Count: 4}
 	p = line(1722, 2500*time.Microsecond, 1)
 	add("start-full-at-once", p, flows(few), 6, 3, share(0.9), dropped(2))
@@ -547,7 +571,7 @@ func (s *scenario) judged() (time.Duration, time.Duration) {
 // brief are the scenarios of a run without -all: each kind of scenario on one line, and the most
 // common two on three.
 var brief = regexp.MustCompile(`-100M-20ms|^(alone|beside-cubic)-(300M-80ms|1000M-50ms)-q1$|` +
-	`^(loss-0.01|loss-.*-(only|far)|policer|codel|jitter|stalls|down|up|udp|source|start|windows|narrow|geo)`)
+	`^(loss-0.01|loss-.*-(only|far)|policer|codel|jitter|stalls|down|up|udp|source|start|windows|narrow|geo|rivals)`)
 
 func selected(t *testing.T) []scenario {
 	var some []scenario

@@ -51,17 +51,19 @@ func TestNotStuck(t *testing.T) {
 		state  State
 		losses float64
 		random float64
+		deaf   time.Duration
 		want   bool
 	}{
-		{"alone", Cruise, 0, 0, true},
-		{"beside others", Compete, 0, 0, false},
-		{"with loss", Cruise, 0.05, 0, false},
-		{"with random loss", Cruise, 0.05, 0.05, true},
+		{"alone", Cruise, 0, 0, 0, true},
+		{"beside others", Compete, 0, 0, 0, false},
+		{"with loss", Cruise, 0.05, 0, 0, false},
+		{"with random loss", Cruise, 0.05, 0.05, 0, true},
+		{"with the loss of an outage", Cruise, 0.05, 0, time.Minute, true},
 	} {
 		c := New()
 		c.state, c.line, c.known = x.state, 130e3, 25e6
-		c.model.losses, c.loss.random = x.losses, x.random
-		require.Equal(t, x.want, c.stuck(Sample{MSS: 1448, Streams: 16}), x.what)
+		c.model.losses, c.loss.random, c.outage.deaf = x.losses, x.random, x.deaf
+		require.Equal(t, x.want, c.stuck(Sample{At: time.Minute, MSS: 1448, Streams: 16}), x.what)
 	}
 }
 

@@ -759,7 +759,8 @@ func testDialCanceled(t *testing.T, f Factory) {
 	ctx, cancel := context.WithTimeout(within(t), 30*time.Millisecond)
 	defer cancel()
 	_, err := f.Dial(ctx, addr, NewKey(t), AnyKey)
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	// On a busy host the deadline may end before the kernel has connected.
+	require.True(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded), "%v", err)
 }
 
 func testListenerClose(t *testing.T, f Factory) {
