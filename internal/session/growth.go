@@ -70,7 +70,7 @@ func (g *growth) next(o observation, limit int) int {
 	near := isNear(o.minRTT) && !o.relayed // a near path began with few
 	fast := goodput > costly
 	full := o.capped > limiting && !((near || fast) && g.roomy(goodput, &o)) // windows are the limit
-	few := !lossy && !near && !o.relayed && !full                            // by what is known here
+	few := !lossy && !near && !o.relayed && !(fast && full)                  // by what is known here
 	grows := goodput > g.peak*settled                                        // slow start is not over, or the last addition pays
 	g.peak = max(g.peak, goodput)
 	if g.stopped {

@@ -158,6 +158,7 @@ func TestGrowthOnFastPaths(t *testing.T) {
 		"slow start goes on":          {clean, []float64{3, 5, 7, 7}, []int{4, 4, 4, 4}},
 		"room for twice as much":      {changed(func(o *observation) { o.window = 7e5 }), []float64{3, 5}, []int{16, 16}},
 		"a slower path waits":         {clean, []float64{0.5, 0.9, 0.94, 0.94, 0.94}, []int{16, 16, 12, 9, 6}},
+		"windows full at the start":   {changed(func(o *observation) { o.capped = 0.9 }), []float64{0.94, 0.94, 0.94}, []int{16, 12, 9}},
 		"one bad measurement":         {clean, []float64{6, 6, 4, 6, 6}, []int{4, 4, 4, 4, 4}},
 		"two bad measurements":        {clean, []float64{6, 4, 4, 6}, []int{4, 4, 16, 16}},
 		"bad ones apart":              {clean, []float64{6, 4, 6, 4, 6}, []int{4, 4, 4, 4, 4}},
