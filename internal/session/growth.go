@@ -10,14 +10,16 @@ import (
 
 // growth decides how many TCP streams to use. It adds streams only after goodput has settled, only
 // where it sees a cause that more streams help against (a full window, loss), and only as long as
-// the last addition paid. At high rates it uses fewer streams as long as goodput does not fall:
-// each then sends larger units, which cost less work.
+// the last addition paid. It uses fewer streams as long as goodput does not fall: each then sends
+// larger units, which cost less work. At high rates that work is the limit, so it does not wait for
+// goodput to settle, and takes one step.
 type growth struct {
 	active  int         // streams in use, 0 before the first decision
 	from    observation // start of the present measurement
 	last    float64     // goodput before the last change, bytes/s
 	peak    float64
 	change  int  // the last change of active, 0 if it was judged
+	doubted bool // once, fewer streams had less goodput
 	stopped bool // no more changes
 }
 
@@ -31,6 +33,8 @@ const (
 	pays = 1.04
 	// spareWindow is how many times the BDP the congestion windows of those that remain shall hold.
 	spareWindow = 1.25
+	// limiting is the share of the time from which full windows are the limit.
+	limiting = 0.1
 	// settled is the gain between two measurements below which slow start is over.
 	settled = 1.10
 )
@@ -41,7 +45,7 @@ func (g *growth) next(o observation, limit int) int {
 		return g.active
 	}
 	if g.active == 0 {
-		g.active = min(StartingStreams(o.minRTT, o.streams), limit) // history may have opened more
+		g.active = min(startingStreams(o.minRTT, o.streams, o.processors), limit) // history may have opened more
 		if o.relayed {
 			g.active = min(max(RelayedStreams, o.streams), limit)
 		}
@@ -61,27 +65,42 @@ func (g *growth) next(o observation, limit int) int {
 	lost := float64(o.retrans - min(o.retrans, g.from.retrans))
 	segments := goodput * period.Seconds() / 1448
 	g.from = o
-	before := g.peak
+	lossy := lost > 2e-5*segments && lost > 2
+	queued := o.rtt > o.minRTT*5/4
+	near := isNear(o.minRTT) && !o.relayed // a near path began with few
+	fast := goodput > costly
+	full := o.capped > limiting && !((near || fast) && g.roomy(goodput, &o)) // windows are the limit
+	few := !lossy && !near && !o.relayed && !(fast && full)                  // by what is known here
+	grows := goodput > g.peak*settled                                        // slow start is not over, or the last addition pays
 	g.peak = max(g.peak, goodput)
-	if g.stopped || goodput > before*settled {
-		return g.active // slow start is not over, or the last addition pays
+	if g.stopped {
+		return g.active
+	}
+	if grows {
+		if n := sufficient(2*goodput, &o); fast && few && n < g.active {
+			g.last, g.change = goodput, n-g.active
+			g.active = n
+		}
+		return g.active
 	}
 	if g.change > 0 && g.peak < g.last*pays {
 		g.stopped = true
 		return g.active
 	}
 	if g.change < 0 && goodput < g.last/pays {
-		g.active, g.stopped = g.active-g.change, true
+		if g.doubted {
+			g.active, g.stopped = g.active-g.change, true
+		}
+		g.doubted = true
 		return g.active
 	}
-	g.last, g.change = goodput, 0
-	lossy := lost > 2e-5*segments && lost > 2
-	queued := o.rtt > o.minRTT*5/4
-	near := isNear(o.minRTT) && !o.relayed // a near path began with few
-	few := !lossy && !near && !o.relayed   // by what is known here
+	g.last, g.change, g.doubted = goodput, 0, false
 	if n := sufficient(goodput, &o); n < g.active && few {
-		g.change = max(n, g.active*3/4) - g.active
-	} else if o.capped > 0.1 && !(near && g.roomy(goodput, &o)) || lossy && !queued && o.behind { // otherwise more streams would not help
+		if !fast {
+			n = max(n, g.active*3/4)
+		}
+		g.change = n - g.active
+	} else if full || lossy && !queued && o.behind { // otherwise more streams would not help
 		g.last = g.peak
 		g.change = min(limit, g.active+max(4, g.active/2)) - g.active
 	}
@@ -118,15 +137,19 @@ func Near(c transport.Conn) bool {
 
 func isNear(rtt time.Duration) bool { return 0 < rtt && rtt < nearRTT }
 
-// nearStreams is how many streams keep this host busy on a near path: each is the work of one
+// nearStreams is how many streams keep a host busy on a near path: each is the work of one
 // processor, and takes turns with the others where there are fewer.
-func nearStreams() int { return min(max(2, runtime.GOMAXPROCS(0)), congestion.FewStreams) }
+func nearStreams(processors int) int { return min(max(2, processors), congestion.FewStreams) }
 
 // StartingStreams is the number of streams that a transfer begins with at an RTT, after one that
 // needed so many before; 0 is an unknown RTT, or number.
 func StartingStreams(rtt time.Duration, before int) int {
+	return startingStreams(rtt, before, runtime.GOMAXPROCS(0))
+}
+
+func startingStreams(rtt time.Duration, before, processors int) int {
 	if isNear(rtt) {
-		return nearStreams()
+		return nearStreams(processors)
 	}
 	return max(InitialStreams, before)
 }

@@ -87,7 +87,7 @@ type simulated struct {
 // settle runs growth on a path for a simulated time and returns the streams in use at its end.
 func (p simulated) settle(limit int) int {
 	var g growth
-	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: p.rtt, rtt: p.rtt, capped: p.capped, window: p.window, peer: p.peer, behind: p.loss > 0, need: p.need, relayed: p.relayed}
+	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: p.rtt, rtt: p.rtt, processors: 2, capped: p.capped, window: p.window, peer: p.peer, behind: p.loss > 0, need: p.need, relayed: p.relayed}
 	if p.queued {
 		o.rtt = 2 * p.rtt
 	}
@@ -125,8 +125,8 @@ func TestGrowth(t *testing.T) {
 		"a fast short path takes few":          {simulated{flat(6 * gbit), 10 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 4},
 		"a fast long path takes enough":        {simulated{flat(8 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 16},
 		"fewer that cost goodput are restored": {simulated{each(0.5*gbit, 9*gbit), 10 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 16},
-		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, nearStreams()},
-		"a slow host fills large windows":      {simulated{each(0.1*gbit, 8*gbit), 100 * time.Microsecond, false, 0, 0.9, 5e6, 0, 5e6, false, 0}, 32, nearStreams()},
+		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 2},
+		"a slow host fills large windows":      {simulated{each(0.1*gbit, 8*gbit), 100 * time.Microsecond, false, 0, 0.9, 5e6, 0, 5e6, false, 0}, 32, 2},
 		"small windows in the building":        {simulated{each(0.1*gbit, 8*gbit), 900 * time.Microsecond, false, 0, 0.9, 5e6, 0, 1e4, false, 0}, 32, 32},
 		"a relay's next leg may need them":     {simulated{flat(0.1 * gbit), 80 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, true, 0}, 256, RelayedStreams},
 		"a relay nearby, too":                  {simulated{flat(0.1 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, 0, 5e6, true, 0}, 256, RelayedStreams},
@@ -137,6 +137,58 @@ func TestGrowth(t *testing.T) {
 		"windows without room keep all":        {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 4e5}, 32, 16},
 	} {
 		require.Equal(t, c.want, c.path.settle(c.limit), name)
+	}
+}
+
+// On a fast path, growth takes few streams in one step, even before goodput has settled, unless their windows are the
+// limit. It goes back only if goodput is lower twice.
+func TestGrowthOnFastPaths(t *testing.T) {
+	const gbit = 1e9 / 8
+	clean := observation{streams: 16, sending: 16, minRTT: 10 * time.Millisecond, rtt: 10 * time.Millisecond, window: 2e7, peer: 2e7}
+	changed := func(change func(*observation)) observation {
+		o := clean
+		change(&o)
+		return o
+	}
+	for name, c := range map[string]struct {
+		path observation
+		gbit []float64 // goodput of each measurement
+		want []int     // streams after it
+	}{
+		"slow start goes on":          {clean, []float64{3, 5, 7, 7}, []int{4, 4, 4, 4}},
+		"room for twice as much":      {changed(func(o *observation) { o.window = 7e5 }), []float64{3, 5}, []int{16, 16}},
+		"a slower path waits":         {clean, []float64{0.5, 0.9, 0.94, 0.94, 0.94}, []int{16, 16, 12, 9, 6}},
+		"windows full at the start":   {changed(func(o *observation) { o.capped = 0.9 }), []float64{0.94, 0.94, 0.94}, []int{16, 12, 9}},
+		"one bad measurement":         {clean, []float64{6, 6, 4, 6, 6}, []int{4, 4, 4, 4, 4}},
+		"two bad measurements":        {clean, []float64{6, 4, 4, 6}, []int{4, 4, 16, 16}},
+		"bad ones apart":              {clean, []float64{6, 4, 6, 4, 6}, []int{4, 4, 4, 4, 4}},
+		"the peer's windows are full": {changed(func(o *observation) { o.capped, o.peer = 0.9, 2e5 }), []float64{2, 2.5}, []int{16, 16}},
+		"full windows with much room": {changed(func(o *observation) { o.capped = 0.9 }), []float64{6, 6, 6}, []int{4, 4, 4}},
+		"loss":                        {changed(func(o *observation) { o.retrans = 1 }), []float64{3, 5}, []int{16, 16}},
+	} {
+		var g growth
+		var got []int
+		o := c.path
+		lost := o.retrans
+		o.at = time.Unix(0, 0)
+		o.written = 1
+		g.next(o, 32)
+		for _, rate := range c.gbit {
+			o.at = o.at.Add(time.Second)
+			o.written += int64(rate * gbit)
+			o.retrans += lost * 1000
+			got = append(got, g.next(o, 32))
+			o.sending = got[len(got)-1]
+		}
+		require.Equal(t, c.want, got, name)
+	}
+}
+
+// On a near path, the processors of this host bound the number of streams.
+func TestGrowthNear(t *testing.T) {
+	for processors, want := range map[int]int{1: 2, 2: 2, 3: 3, 16: 4} {
+		var g growth
+		require.Equal(t, want, g.next(observation{streams: 16, minRTT: nearRTT / 2, processors: processors}, 32))
 	}
 }
 

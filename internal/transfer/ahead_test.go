@@ -42,9 +42,7 @@ func TestAhead(t *testing.T) {
 			h := wire.BlockHeader{Whole: rng.IntN(20) > 0, Sparse: rng.IntN(20) == 0, Length: uint32(size)}
 			h.Put(head[:])
 			stream = append(stream, head[:]...)
-			for range size {
-				stream = append(stream, byte(rng.Uint32()))
-			}
+			stream = append(stream, randomBytes(rng, size)...)
 		}
 		p := packets{stream: parts{bytes.NewReader(stream), rng, each}}
 		room, ahead := make([]byte, 2*digest.MaxSmall+1), 0

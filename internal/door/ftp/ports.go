@@ -113,6 +113,22 @@ func (p *Ports) lease(from netip.Addr, user string) *lease {
 	return l
 }
 
+// wait returns after some time without another connection, or when alone is done. A busy host accepts late: what has
+// come to the port by then counts.
+func (l *lease) wait(alone context.Context, patience time.Duration) {
+	for {
+		select {
+		case <-time.After(patience):
+		case <-alone.Done():
+			return
+		}
+		if !queued(l.ports.listeners[l.place.port]) {
+			return
+		}
+		patience = soonLeast
+	}
+}
+
 // port is the number of the port.
 func (l *lease) port() uint16 {
 	return uint16(l.ports.listeners[l.place.port].Addr().(*net.TCPAddr).Port)
@@ -154,10 +170,7 @@ func (l *lease) choose(ctx context.Context, first net.Conn, cfg *tls.Config, pat
 		begins.Go(func() {
 			d, err := newDataConn(ctx, c, cfg)
 			if err == nil && !d.resumes() {
-				select {
-				case <-time.After(patience):
-				case <-alone.Done():
-				}
+				l.wait(alone, patience)
 			}
 			ready <- candidate{d, err}
 		})
