@@ -33,7 +33,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if c.priority == Low && !c.guess { // others may take the line from it slowly
 		c.others.ours = max(c.line, c.others.ours*(1-dt.Seconds()/longHold.Seconds()))
 	}
-	if c.others.cut > 0 && s.At-c.others.cut < max(4*trip, leastFight) && m.lost > mostLoss {
+	if c.others.cut > 0 && s.At-c.others.cut < max(4*trip, leastFight) && m.lost > max(mostLoss, 2*c.loss.calm.share()) {
 		c.share(s) // the queue was full: alone, the session would have lost nothing
 		return
 	}

@@ -156,3 +156,21 @@ func TestLowForgetsAPause(t *testing.T) {
 		}
 	}
 }
+
+// TestLowOnLoss: what a line loses by chance is no sign of others.
+func TestLowOnLoss(t *testing.T) {
+	t.Parallel()
+	for _, p := range []simulate.Path{line(100, 20*ms, 1), line(300, 80*ms, 1), line(1000, 50*ms, 1)} {
+		for _, p.Loss = range []float64{0.001, 0.01} {
+			for seed := range uint64(2) {
+				s := simulate.Scenario{
+					Path: p, For: 20 * time.Second, Seed: seed + 1,
+					Flows: flows(simulate.Flow{Kind: simulate.Session, Count: []int{4, 16}[seed], Priority: congestion.Low}),
+				}
+				r := simulate.Run(s)
+				part := r.Goodput(0, 0, s.For) / r.Carries(0, s.For)
+				require.Greater(t, part, 0.85, "%v, seed %d", p, s.Seed)
+			}
+		}
+	}
+}

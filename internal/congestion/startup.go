@@ -168,7 +168,7 @@ func firstRate(rtt time.Duration, mss int, gain float64) float64 {
 // in the start, and nevertheless gets more and more. Alone, it gets no more from a line that is full.
 func (c *Controller) robs(s Sample, early bool) bool {
 	m, o := &c.model, &c.opening
-	if early || s.Lost == o.intact.Lost {
+	if early || s.Lost == o.intact.Lost || m.longest(s.At-2*m.rateWindow(s)) < max(c.aim(s), c.shortQueue()) { // without a queue, it is chance
 		o.intact, o.before = s, m.delivered
 		return false
 	}
