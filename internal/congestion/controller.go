@@ -222,7 +222,7 @@ func (c *Controller) aim(s Sample) time.Duration {
 	jitter := c.model.jitter()
 	// What others do looks like jitter, too, but jitter lets the queue be short now and then.
 	restless := c.dense(s) && s.At-c.rested > c.rests(s)
-	if c.priority == Low || c.state == Compete || restless {
+	if c.priority == Low && c.state != Cruise || c.state == Compete || restless {
 		jitter /= 3
 	}
 	if c.stuck(s) {
@@ -230,6 +230,9 @@ func (c *Controller) aim(s Sample) time.Duration {
 	}
 	if c.state == Cruise {
 		jitter += c.lean.queue
+	}
+	if c.priority == Low { // it would yield for good where smoothed RTTs hide jitter
+		jitter = max(jitter, min(c.opening.noise, c.shortQueue()))
 	}
 	return c.least(s) + jitter
 }

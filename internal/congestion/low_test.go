@@ -174,3 +174,21 @@ func TestLowOnLoss(t *testing.T) {
 		}
 	}
 }
+
+// TestLowOnJitter: what an RTT goes up and down by itself is no sign of others. The mean of several runs tells.
+func TestLowOnJitter(t *testing.T) {
+	t.Parallel()
+	p := line(300, 80*ms, 1)
+	p.Jitter = 3 * ms
+	const runs = 6
+	sum := 0.0
+	for seed := range uint64(runs) {
+		s := simulate.Scenario{
+			Path: p, For: 20 * time.Second, Seed: seed + 1,
+			Flows: flows(simulate.Flow{Kind: simulate.Session, Count: []int{4, 16}[seed%2], Priority: congestion.Low}),
+		}
+		r := simulate.Run(s)
+		sum += r.Goodput(0, 0, s.For) / r.Carries(0, s.For)
+	}
+	require.Greater(t, sum/runs, 0.6)
+}
