@@ -277,6 +277,9 @@ func (c *Controller) remember(s Sample, dt time.Duration) {
 	c.known *= 1 - min(1, dt.Seconds()/longHold.Seconds())
 	if c.state == Cruise && !c.guess && c.model.standing <= c.aim(s) {
 		c.known = max(c.known, c.line)
+		if c.model.losses <= mostLoss+2*c.loss.random {
+			c.doubts.alone = max(c.doubts.alone, c.line)
+		}
 	}
 }
 

@@ -39,6 +39,7 @@ type doubts struct {
 	top   time.Duration // largest queue in doubt
 	jump  time.Duration // by how much the queue grew at most at once, since it is too long
 	best  float64       // largest line, bytes/s
+	alone float64       // the same with a short queue and little loss: nobody else was there, bytes/s
 	part  float64       // what the line carried of ours when less was sent, bytes/s
 	empty time.Duration // when the queue was gone in doubt; 0 is not yet
 

@@ -83,7 +83,8 @@ func (c *Controller) adjust(s Sample, loss, part float64) {
 	r.from, r.least = s, min(r.least, loss)
 	if loss > worseLoss*r.least+calmLoss {
 		o.most /= rivalStep
-	} else if c.model.steady > o.most*slowShare { // the line may carry more than the session ever saw
+	} else if unknown := c.doubts.alone < wholeShare*c.doubts.best; unknown && c.model.steady > o.most*slowShare {
+		// The line may carry more than the session ever saw.
 		o.most = min(o.most*rivalStep, max(r.most, halfShare*c.doubts.best))
 	}
 	o.most = max(o.most, part)

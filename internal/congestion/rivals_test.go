@@ -68,9 +68,12 @@ func TestResists(t *testing.T) {
 		require.True(t, second(0.06, bound()))
 	}
 	require.InDelta(t, halfShare, bound(), 1e-6)
+	c.doubts.alone = line // they came later: it carries no more
 	for range 3 {
 		require.True(t, second(0.15, bound()))
 	}
+	require.InDelta(t, mostPart, bound(), 1e-6)
+	require.True(t, second(0.06, bound()))
 	require.InDelta(t, mostPart, bound(), 1e-6)
 
 	require.True(t, second(0.005, bound())) // gentle streams would not hold it
