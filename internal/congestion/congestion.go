@@ -22,6 +22,7 @@ type Sample struct {
 	InFlight  int64         // payload sent and neither acknowledged nor lost, bytes
 	Backlog   int64         // bytes that wait at this host because of a rate, a window or the network
 	RTT       time.Duration // smoothed, the lower quartile of the streams that send; 0 while unknown
+	Deviation time.Duration // mean deviation from RTT (RFC 6298) of that stream; 0 while unknown
 	Least     time.Duration // least RTT that any stream saw, in its handshake too; 0 while unknown
 	MSS       int           // payload of a segment, bytes
 	Streams   int           // that may send

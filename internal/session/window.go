@@ -258,7 +258,7 @@ func all(infos map[uint64]transport.Info, congestion string) bool {
 func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congestion.Sample {
 	s := w.sum
 	s.At = now.Sub(w.began)
-	var rtts, held []time.Duration
+	var rtts, held []transport.Info
 	var busy, windowed time.Duration
 	for id, i := range infos {
 		before, known := w.seen[id]
@@ -281,9 +281,9 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		switch {
 		case i.Delivered <= before.Delivered || i.RTT == 0: // it shows what was, not what is
 		case i.Delivered < fresh:
-			held = append(held, i.RTT)
+			held = append(held, i)
 		default:
-			rtts = append(rtts, i.RTT)
+			rtts = append(rtts, i)
 		}
 		busy += i.BusyTime - before.BusyTime
 		windowed += i.RwndLimited - before.RwndLimited
@@ -307,10 +307,11 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		rtts = held
 	}
 	if len(rtts) > 0 {
-		slices.Sort(rtts)
-		w.sum.RTT = rtts[len(rtts)/4]
+		slices.SortFunc(rtts, func(a, b transport.Info) int { return cmp.Compare(a.RTT, b.RTT) })
+		shows := rtts[len(rtts)/4]
+		w.sum.RTT, w.sum.Deviation = shows.RTT, shows.RTTVar
 	}
-	if s.RTT = w.sum.RTT; busy > 0 {
+	if s.RTT, s.Deviation = w.sum.RTT, w.sum.Deviation; busy > 0 {
 		s.Windowed = min(1, windowed.Seconds()/busy.Seconds())
 	}
 	switch {

@@ -73,6 +73,22 @@ func TestWindowHeldRTTs(t *testing.T) {
 	require.Equal(t, long, rtt(3*heldShows+2, all), "all of it is new")
 }
 
+// The deviation is that of the stream whose RTT counts, and stays with it while nothing is new.
+func TestWindowDeviation(t *testing.T) {
+	w := newWindow(nil)
+	of := func(delivered uint64, rtt, deviation time.Duration) transport.Info {
+		i := flying(delivered, rtt)
+		i.RTTVar = deviation
+		return i
+	}
+	const ms = time.Millisecond
+	infos := map[uint64]transport.Info{1: of(1, 30*ms, ms), 2: of(1, 20*ms, 3*ms), 3: of(1, 40*ms, 2*ms)}
+	require.Equal(t, 3*ms, w.sample(w.began, infos).Deviation)
+	require.Equal(t, 3*ms, w.sample(w.began.Add(25*ms), infos).Deviation)
+	infos[3] = of(2, 40*ms, 2*ms)
+	require.Equal(t, 2*ms, w.sample(w.began.Add(50*ms), infos).Deviation)
+}
+
 // A stream of QUIC whose next block has not begun yet still sends: the others must not get its part of the rate.
 // Acknowledgements alone are no such stream.
 func TestWindowCounts(t *testing.T) {

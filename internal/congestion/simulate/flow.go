@@ -179,21 +179,22 @@ func (f *flow) decide(now, mss float64) {
 	}
 	s.Windowed = min(1, f.windowed/float64(len(f.streams))/(s.At-f.sample.At).Seconds())
 	f.windowed = 0
-	var rtts []float64
+	var rtts []*stream
 	for _, of := range f.streams {
 		s.InFlight += int64(of.inflight * mss)
 		if of.delivered > of.seen { // others show what was, not what is
-			rtts = append(rtts, of.srtt)
+			rtts = append(rtts, of)
 		}
 		of.seen = of.delivered
 		if least := seconds(of.least); least > 0 && (s.Least == 0 || least < s.Least) {
 			s.Least = least
 		}
 	}
-	s.RTT = f.sample.RTT
+	s.RTT, s.Deviation = f.sample.RTT, f.sample.Deviation
 	if len(rtts) > 0 {
-		slices.Sort(rtts)
-		s.RTT = seconds(rtts[len(rtts)/4])
+		slices.SortFunc(rtts, func(a, b *stream) int { return cmp.Compare(a.srtt, b.srtt) })
+		shows := rtts[len(rtts)/4]
+		s.RTT, s.Deviation = seconds(shows.srtt), seconds(shows.deviation)
 	}
 	f.sample = s
 	f.decision = f.control.Update(s)

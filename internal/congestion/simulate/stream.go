@@ -15,6 +15,7 @@ type stream struct {
 	credit    float64 // packets that its pace allows now
 	inflight  float64
 	srtt      float64
+	deviation float64 // mean one, of the RTT (RFC 6298)
 	least     float64 // RTT; 0 while unknown
 	delivered float64
 	known     float64 // when the last acknowledgement came
@@ -103,6 +104,7 @@ func (s *stream) acked(t *train) {
 		s.srtt, s.least = rtt, rtt
 	}
 	s.least = min(s.least, rtt)
+	s.deviation += (math.Abs(rtt-s.srtt) - s.deviation) / 4
 	s.srtt += (rtt - s.srtt) / 8
 	s.inflight -= n
 	s.delivered += n
