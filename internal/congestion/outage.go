@@ -20,7 +20,6 @@ const (
 	// settleTrips bounds how long the smoothed RTT takes to forget a stall.
 	settleTrips = 10
 	leastSettle = 500 * time.Millisecond
-	mostSettle  = 2 * time.Second
 )
 
 // outage is what is known of times in which nothing arrives.
@@ -95,7 +94,7 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 		stall.seen = s.At
 		settle := max(settleTrips*c.model.base, leastSettle)
 		if c.starts() { // few packets pass yet, so that smoothed RTTs forget a stall slowly
-			settle = max(settle, min(c.packets(2*smoothed*s.Streams, s.MSS), mostSettle))
+			settle = max(settle, c.packets(2*smoothed*s.Streams, s.MSS))
 		}
 		stall.until = s.At + settle
 		stall.acked = s.Delivered + s.InFlight
