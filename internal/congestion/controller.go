@@ -124,6 +124,7 @@ func (c *Controller) Update(s Sample) Decision {
 	}
 	if c.occupied(s) {
 		if c.priority == Low {
+			c.doubts.alone = 0 // others had the rest of the line
 			c.share(s)
 			return c.decision()
 		}
@@ -232,7 +233,7 @@ func (c *Controller) aim(s Sample) time.Duration {
 		jitter += c.lean.queue
 	}
 	if c.priority == Low { // it would yield for good where smoothed RTTs hide jitter
-		jitter = max(jitter, min(c.opening.noise, c.shortQueue()))
+		jitter = max(jitter, min(c.opening.noise, c.shortQueue()), c.jitters(heldDeviations))
 	}
 	return c.least(s) + jitter
 }
@@ -301,6 +302,9 @@ func (c *Controller) lag(s Sample) time.Duration {
 	streams := s.Streams
 	if c.state == Compete { // the others only finish what they have
 		streams = min(streams, c.others.flows)
+	}
+	if c.state == Yield {
+		streams = 1
 	}
 	return max(s.RTT, min(c.packets(smoothed*streams, s.MSS), mostLag))
 }

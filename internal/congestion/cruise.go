@@ -92,7 +92,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 			return
 		}
 	}
-	if c.priority == Low && min(m.queue, c.overdue(s)) > aim { // it makes a queue itself, which may be short between two samples
+	if c.priority == Low && min(m.queue, c.overdue(s)) > max(aim, c.jitters(onceDeviations)) { // it makes a queue itself, which may be short between two samples
 		c.calm, c.growth = s.At, leastGrowth
 	}
 	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way, and

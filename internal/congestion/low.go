@@ -1,6 +1,9 @@
 package congestion
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	// lowLeast is the least queue that a session of low priority holds. It is less than half of the usual one on
@@ -19,6 +22,20 @@ const (
 	// leastLate is the least of it.
 	lateShare = 5
 	leastLate = 5 * time.Millisecond
+
+	// meanDeviations is by how many mean deviations the mean RTT exceeds the least one at most, if jitter makes it
+	// longer: in the simulator by 2 to 3, and by 3 if the delay is the sum of two even ones. Beside others who
+	// fill a queue it is mostly more. onceDeviations is the same for the RTT of a moment, and heldDeviations
+	// what the aim of a session grows by.
+	meanDeviations = 4
+	onceDeviations = 6
+	heldDeviations = 3
+	// jitterFor is the time over which the deviation is measured. jitterMemory is the number of samples whose median
+	// bounds what one of them counts.
+	jitterFor    = 2 * time.Second
+	jitterMemory = 128
+	// leastJitter is the least deviation that counts, unless the path is short. The bursts of others make less.
+	leastJitter = 800 * time.Microsecond
 )
 
 // LowBegins is the rate, in bytes/s, at which all streams of a session of low priority together begin, over a
@@ -36,6 +53,43 @@ type room struct {
 	late  time.Duration // when acknowledgements were late, the last time
 }
 
+// jitter is what a session of low priority knows of it. Smoothed RTTs hide it, and few packets show a mean that is far
+// above the least RTT: that looks like the queue of others. But single RTTs show that they are far from each other.
+type jitter struct {
+	seen      []time.Duration // mean deviations of single RTTs from the smoothed RTT, the last ones
+	deviation time.Duration   // their mean
+	lost      tally           // while the session yielded
+}
+
+// watch measures the jitter of the path while next to nothing is sent: then it is not the session's own doing. Pauses
+// of hosts change the deviation much only now and then.
+func (c *Controller) watch(s Sample, dt time.Duration) {
+	j := &c.others.jitter
+	if c.rate <= 2*c.floor() {
+		j.seen = append(j.seen[max(0, len(j.seen)-jitterMemory+1):], s.Deviation)
+		sorted := slices.Clone(j.seen)
+		slices.Sort(sorted)
+		most := 2 * sorted[len(sorted)/2]
+		j.deviation += scale(min(s.Deviation, most)-j.deviation, min(1, dt.Seconds()/jitterFor.Seconds()))
+	}
+	j.lost.add(s, c.prior)
+}
+
+// jitters is by how much the RTT may exceed the base because of jitter: so many times the deviation, above the least
+// RTT. It is 0 where the bursts of others may have made the deviation: it is small, or packets were lost. Peers that wait
+// with acknowledgements make it large, too: what is longer than the base is a queue in any case.
+func (c *Controller) jitters(deviations float64) time.Duration {
+	j := &c.others.jitter
+	if j.deviation < min(c.shortQueue()/2, leastJitter) || j.lost.share() > mostLoss+2*c.loss.random {
+		return 0
+	}
+	most := scale(j.deviation, deviations)
+	if least := c.last.Least; least > 0 {
+		most -= max(0, c.model.base-least)
+	}
+	return max(0, min(most, c.model.base))
+}
+
 // makesRoom makes room for others who begin. Their packets come in trains that double in each round trip,
 // and the queue is short between them: its peaks show them before it stands. If it still grows when less is
 // sent, they are there. It reports whether it decides on the rate.
@@ -43,7 +97,7 @@ func (c *Controller) makesRoom(s Sample, aim, trip time.Duration) bool {
 	r := &c.room
 	r.noise -= fades(r.noise, s.At-c.prior.At, growthHolds)
 	grown := c.grown(s, trip)
-	bar := max(scale(aim, peakShare), min(scale(r.noise, noiseShare), max(2*aim, c.usualAim())))
+	bar := max(scale(aim, peakShare), c.jitters(meanDeviations), min(scale(r.noise, noiseShare), max(2*aim, c.usualAim())))
 	peak := grown > bar && s.At-c.since > 2*trip+soonTime // the queue of the start is gone
 	switch {
 	case peak && r.since == 0:

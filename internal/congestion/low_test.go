@@ -157,6 +157,31 @@ func TestLowForgetsAPause(t *testing.T) {
 	}
 }
 
+// TestLowStartsOnAfterAPause: after a pause in the start, RTTs are long for a while. It is no queue if no more is in flight
+// than the path holds, so the start goes on. The mean of several runs tells.
+func TestLowStartsOnAfterAPause(t *testing.T) {
+	t.Parallel()
+	sum, runs := 0.0, []struct {
+		simulate.Path
+		simulate.Pause
+		seed uint64
+	}{
+		{line(16, 25*ms, 2), simulate.Pause{From: 1092 * ms, For: 176 * ms, Where: simulate.Process}, 238},
+		{line(16, 25*ms, 2), simulate.Pause{From: 763 * ms, For: 535 * ms, Where: simulate.Host}, 484},
+		{line(8, 40*ms, 2), simulate.Pause{From: 778 * ms, For: 89 * ms, Where: simulate.Process}, 998},
+		{line(8, 40*ms, 2), simulate.Pause{From: 232 * ms, For: 376 * ms, Where: simulate.Peer}, 917},
+	}
+	for _, c := range runs {
+		s := simulate.Scenario{
+			Path: c.Path, For: 6 * time.Second, Seed: c.seed,
+			Flows: flows(simulate.Flow{Kind: simulate.Session, Priority: congestion.Low, Pauses: []simulate.Pause{c.Pause}}),
+		}
+		r := simulate.Run(s)
+		sum += r.Goodput(0, 3*time.Second, s.For) / r.Carries(3*time.Second, s.For)
+	}
+	require.Greater(t, sum/float64(len(runs)), 0.5)
+}
+
 // TestLowOnLoss: what a line loses by chance is no sign of others.
 func TestLowOnLoss(t *testing.T) {
 	t.Parallel()
@@ -191,4 +216,88 @@ func TestLowOnJitter(t *testing.T) {
 		sum += r.Goodput(0, 0, s.For) / r.Carries(0, s.For)
 	}
 	require.Greater(t, sum/runs, 0.6)
+}
+
+// TestLowComesBackOnJitter: few packets show no more than the mean of a jitter, which is far above the least RTT. That is
+// no queue of others: when a cubic flow has left, a session of low priority takes the line again. Meanwhile, the flow
+// keeps it. The mean of several runs tells.
+func TestLowComesBackOnJitter(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		jitter time.Duration
+		lines  []simulate.Path
+		within float64 // s
+	}{
+		{3 * ms, []simulate.Path{line(32, 15*ms, 1), line(100, 20*ms, 1), line(100, 20*ms, 4), line(300, 80*ms, 1)}, 11},
+		{10 * ms, []simulate.Path{line(32, 15*ms, 4), line(100, 20*ms, 1)}, 15},
+	} {
+		const runs = 6
+		for _, p := range c.lines {
+			p.Jitter = c.jitter
+			back, with, without := 0.0, 0.0, 0.0
+			for seed := range uint64(runs) {
+				from := 8*time.Second + time.Duration(seed+1)*370*ms
+				s := simulate.Scenario{
+					Path: p, For: from + 42*time.Second, Seed: seed + 1,
+					Flows: flows(simulate.Flow{Kind: simulate.Session, Count: []int{4, 16}[(seed+1)%2], Priority: congestion.Low},
+						simulate.Flow{Kind: simulate.Cubic, From: from, To: from + 16*time.Second}),
+				}
+				to := s.Flows[1].To
+				r := simulate.Run(s)
+				after := r.Since(0, 0.9, to, time.Second)
+				if after < 0 {
+					after = s.For - to
+				}
+				back += after.Seconds() / runs
+				with += others(r, from+2*time.Second, to)
+				s.For, s.Flows[0] = to, simulate.Flow{Kind: simulate.UDP, From: s.For}
+				without += others(simulate.Run(s), from+2*time.Second, to)
+			}
+			require.Less(t, back, c.within, "%v", p)
+			require.Greater(t, with/without, 0.85, "%v", p)
+		}
+	}
+}
+
+// TestLowStartsAnew: a session of low priority that begins in the queue of a cubic flow yields before it knows the line.
+// When the flow has left, it looks for the rate of the line again.
+func TestLowStartsAnew(t *testing.T) {
+	t.Parallel()
+	for _, p := range []simulate.Path{line(32, 15*ms, 1), line(100, 20*ms, 1), line(300, 80*ms, 1), line(1000, 50*ms, 1)} {
+		const runs = 4
+		sum := time.Duration(0)
+		for seed := range uint64(runs) {
+			from := 8*time.Second + time.Duration(seed+1)*370*ms
+			to := from + 12*time.Second
+			s := simulate.Scenario{
+				Path: p, For: to + 26*time.Second, Seed: seed + 1,
+				Flows: flows(simulate.Flow{Kind: simulate.Session, Count: []int{4, 16}[(seed+1)%2], Priority: congestion.Low, From: from},
+					simulate.Flow{Kind: simulate.Cubic, To: to}),
+			}
+			back := simulate.Run(s).Since(0, 0.9, to, time.Second)
+			require.Positive(t, back, "%v, seed %d", p, s.Seed)
+			sum += back
+		}
+		require.Less(t, sum/runs, 14*time.Second, "%v", p)
+	}
+}
+
+// TestLowComesBackOnNarrowLines: with many streams on a narrow line, each hears of the queue late, so that a session could
+// take more only slowly. One stream sees it soon.
+func TestLowComesBackOnNarrowLines(t *testing.T) {
+	t.Parallel()
+	for _, queue := range []float64{0.25, 1} {
+		for seed := range uint64(6) {
+			from := 8*time.Second + time.Duration(seed+1)*370*ms
+			to := from + 16*time.Second
+			s := simulate.Scenario{
+				Path: line(32, 15*ms, queue), For: to + 15*time.Second, Seed: seed + 1,
+				Flows: flows(simulate.Flow{Kind: simulate.Session, Priority: congestion.Low},
+					simulate.Flow{Kind: simulate.Cubic, From: from, To: to}),
+			}
+			back := simulate.Run(s).Since(0, 0.9, to, time.Second)
+			require.Positive(t, back, "queue %v, seed %d", queue, s.Seed)
+			require.Less(t, back, 10*time.Second, "queue %v, seed %d", queue, s.Seed)
+		}
+	}
 }

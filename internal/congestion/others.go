@@ -54,6 +54,10 @@ const (
 	longPause  = 3 * time.Second
 	// filledFor is the time in which the queue must be too long in the mean to be that of others.
 	filledFor = 300 * time.Millisecond
+	// quarter is the part of the line from which on all streams send again, and mostOfIt the same where so many
+	// would show a queue late.
+	quarter  = 0.25
+	mostOfIt = 0.75
 	// rise is the growth per round trip of a session that takes again what the line carries.
 	rise = 0.25
 	// poorShare is the part of the line with less of which a session counts as more flows, and leastPart
@@ -99,6 +103,8 @@ type others struct {
 	brim   time.Duration // length of the queue when it was full; 0 is unknown
 	pause  time.Duration // how long the queue must be short until a session that yields takes more
 	back   bool          // a session of low priority has not had the whole line since it yielded
+	anew   bool          // it has never seen the line with a short queue: what that carries is not known
+	jitter jitter
 	most   float64       // bound of free streams, bytes/s
 	peak   float64       // most that was delivered of late beside others, bytes/s
 	quick  time.Duration // until when free streams look for their part of the line quickly
@@ -449,7 +455,7 @@ func (c *Controller) give(s Sample) {
 	if c.others.back {
 		c.others.pause = longPause
 	}
-	c.others.ours, c.others.cut, c.others.back = 0, 0, true
+	c.others.ours, c.others.cut, c.others.back, c.others.anew = 0, 0, true, c.doubts.alone == 0
 	c.line = max(c.line, c.had, c.known) // others have the rest of it
 	c.enter(Yield, s.At)
 	c.rate = c.floor()
@@ -461,6 +467,7 @@ func (c *Controller) floor() float64 { return max(floorShare*c.line, c.leastRate
 // yield takes next to nothing while there is a queue, and more, step by step, when there was none
 // for a while.
 func (c *Controller) yield(s Sample, dt time.Duration) {
+	c.watch(s, dt)
 	switch {
 	case c.priority != Low:
 		c.share(s)
@@ -468,32 +475,51 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 		c.calm = s.At
 		c.rate = c.floor()
 	case s.At-c.calm < max(c.others.pause, 4*s.RTT):
-	case c.rate > c.line/4:
+	case c.rate <= c.mostYielding(s):
+		c.rate *= c.rises(dt)
+	case c.others.anew:
+		c.enter(Startup, s.At)
+		c.opening = opening{first: s.At}
+		c.start(s)
+	default:
 		c.full = 0
 		c.bursty(s) // with less of an aim, the session would yield again
 		c.enter(Cruise, s.At)
-	default:
-		c.rate *= c.rises(dt)
 	}
 }
 
-// filled reports whether others fill the queue. Few packets show the noise of hosts, too: the mean tells.
+// mostYielding is the rate up to which one stream sends for a session that yields. On a narrow line, the smoothed RTTs
+// of many would show a queue so late that the session could take more only slowly.
+func (c *Controller) mostYielding(s Sample) float64 {
+	if !c.others.anew && c.packets(smoothed*s.Streams, s.MSS) > 2*s.RTT {
+		return mostOfIt * c.line
+	}
+	return quarter * c.line
+}
+
+// filled reports whether others fill the queue. Few packets show the noise of hosts, too: the mean tells. Where
+// jitter may explain it, even that goes up and down, and a longer one tells.
 func (c *Controller) filled(s Sample) bool {
 	m, aim := &c.model, c.floorAim(s)
-	if c.rate > 2*c.floor() && (m.standing > aim || c.grown(s, c.lag(s)) > aim) {
+	if most := max(aim, c.jitters(onceDeviations)); c.rate > 2*c.floor() && (m.standing > most || c.grown(s, c.lag(s)) > most) {
 		return true
 	}
-	return m.mean(s.At, max(s.RTT, filledFor)).RTT-m.base > aim
+	queue := m.mean(s.At, max(s.RTT, filledFor)).RTT - m.base
+	if c.jitters(meanDeviations) >= aim {
+		queue = min(queue, m.usual)
+	}
+	return queue > aim
 }
 
 // floorAim is the queue that a session of low priority ignores while it yields. Its few packets meet
 // the bursts of others, and the peer delays their acknowledgements: in the lab, by 2 to 3 ms of 50
-// beside a flow with a window of 4 MB.
+// beside a flow with a window of 4 MB. Jitter does the same.
 func (c *Controller) floorAim(s Sample) time.Duration {
-	if aim := c.shortQueue(); c.others.brim == 0 || aim < c.others.brim/brimPart {
-		return max(c.aim(s), aim)
+	aim := max(c.aim(s), c.jitters(meanDeviations))
+	if bursts := c.shortQueue(); c.others.brim == 0 || bursts < c.others.brim/brimPart {
+		return max(aim, bursts)
 	}
-	return c.aim(s) // all of the queue may be shorter than these
+	return aim // all of the queue may be shorter than these
 }
 
 // bursty adds a queue that is short and not the session's own to the aim. It returns false if that
@@ -526,7 +552,8 @@ func (c *Controller) rises(dt time.Duration) float64 {
 	step := lowRise * min(1, dt.Seconds()/max(c.last.RTT, standingTime).Seconds())
 	// Those for whom it made room may need less than it left.
 	suspects := c.others.cut > 0 && c.last.At-c.others.cut < cutMemory && c.rate > leastShare*c.line
-	if !c.others.back && !suspects {
+	unknown := c.state == Yield && c.others.anew // the line is no measure
+	if !c.others.back && !suspects || unknown {
 		return 1 + step
 	}
 	seen := (c.lag(c.last) + standingTime).Seconds()
