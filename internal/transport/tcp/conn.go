@@ -175,23 +175,23 @@ func preset(cfg Config) decision {
 	case cfg.SockBuf > 0:
 		return decision{snd: cfg.SockBuf, rcv: cfg.SockBuf, exact: true}
 	case cfg.Path.RTT > 0:
-		return windowFor(cfg.Path, readLimits())
+		return windowFor(cfg.Path, limits())
 	}
 	return decision{}
 }
 
 // settle sets what depends on the path. A connected socket knows the RTT.
 func (c *Conn) settle() error {
-	rtt := c.pathNow(c.cfg.Path).RTT
-	c.near = 0 < rtt && rtt < nearPath
-	c.wakes.pause = rtt / wakesInTrip
+	path := c.pathNow(c.cfg.Path)
+	c.near = 0 < path.RTT && path.RTT < nearPath
+	c.wakes.pause = path.RTT / wakesInTrip
 	if c.cfg.automatic() {
-		chooseCongestion(c.tcp, c.pathNow(c.cfg.Path), c.cfg.SockBuf > 0)
+		chooseCongestion(c.tcp, path, c.cfg.SockBuf > 0)
 	}
 	if c.cfg.SockBuf > 0 {
 		return c.fix(c.cfg.SockBuf)
 	}
-	c.grow(c.cfg.Path)
+	c.grow(path)
 	return nil
 }
 
@@ -204,27 +204,25 @@ func (c *Conn) pathNow(path Path) Path {
 	return path
 }
 
-// grow enlarges the send buffer for what is known of the path by now, where that beats autotuning,
-// and returns what was obtained. The kernel's RTT overrides that of path. A fixed window stays.
-func (c *Conn) grow(path Path) stream.Windows {
+// grow enlarges the send buffer for path, where that beats autotuning. A fixed window stays.
+func (c *Conn) grow(path Path) {
 	old := *c.window.Load()
 	if old.exact {
-		return c.Windows()
+		return
 	}
-	d := windowFor(c.pathNow(path), readLimits())
+	d := windowFor(path, limits())
 	// To set the receive buffer now would end its autotuning and open the window later: 10 MB took
 	// 14 RTT instead of 9.
 	d = decision{snd: max(d.snd, old.snd), rcv: old.rcv, force: d.force || old.force}
 	enlarge(c.tcp, d)
 	c.window.Store(&d)
-	return c.Windows()
 }
 
 // Windows returns the sizes of this host's buffers, and how much of a stream they allow in flight.
 func (c *Conn) Windows() stream.Windows {
 	d := *c.window.Load()
 	snd, rcv := bufferSizes(c.tcp)
-	return windowsOf(d, snd, rcv, readLimits())
+	return windowsOf(d, snd, rcv, limits())
 }
 
 // Apply changes the settings of a stream whose peer asks for others than those of the Config. A

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -55,15 +56,16 @@ func Dial(ctx context.Context, addr string, cfg Config, expect auth.Expect) (*Co
 		tcp.Close()
 		return nil, err
 	}
+	var rtt time.Duration
 	if info, ok := c.Info(); ok {
-		c.syns = info.RetransSegs
+		c.syns, rtt = info.RetransSegs, cmp.Or(info.MinRTT, info.RTT)
 	}
 	stop := func() {}
 	if cfg.Doubt && cfg.Path.MTU == 0 {
 		stop = c.watchForBlackHole(ctx, addr, cfg, expect)
 	}
 	c.mute = true
-	_ = tcp.SetReadDeadline(time.Now().Add(answerTimeout + answerTrips*c.pathNow(Path{}).RTT))
+	_ = tcp.SetReadDeadline(time.Now().Add(answerTimeout + answerTrips*rtt))
 	err = c.Client(ctx, conf)
 	stop()
 	if err != nil {

@@ -96,7 +96,8 @@ func TestSockBuf(t *testing.T) {
 			for _, c := range []*Conn{client, server} {
 				w := c.Windows()
 				require.Equal(t, stream.Windows{SndBuf: 2 * size, RcvBuf: 2 * roomPerWindow * size, SndFixed: true, RcvFixed: true, SndCap: size, RcvCap: size}, w)
-				require.Equal(t, w, c.grow(Path{RTT: time.Second, Rate: 1e9}), "a fixed window stays")
+				c.grow(Path{RTT: time.Second, Rate: 1e9})
+				require.Equal(t, w, c.Windows(), "a fixed window stays")
 			}
 			for _, dir := range [][2]*Conn{{client, server}, {server, client}} {
 				from, to := dir[0], dir[1]
@@ -197,13 +198,27 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestLimitsAgain: limits are read again when they are old, and only then.
+func TestLimitsAgain(t *testing.T) {
+	set := func(at time.Time) {
+		lastLimits.Lock()
+		defer lastLimits.Unlock()
+		lastLimits.at, lastLimits.kernelLimits = at, kernelLimits{SndAuto: 1}
+	}
+	set(time.Now().Add(time.Hour))
+	require.Equal(t, kernelLimits{SndAuto: 1}, limits())
+	set(time.Now().Add(-limitsFor))
+	require.Equal(t, readLimits(), limits())
+}
+
 // TestGrow: the kernel grants the requested buffers within its limits.
 func TestGrow(t *testing.T) {
 	client, _ := connect(t, Config{}, Config{})
 	limits := readLimits()
-	path := Path{RTT: 0, Rate: 1e15}
-	w := client.grow(path)
-	want := windowFor(client.pathNow(path), limits)
+	path := client.pathNow(Path{RTT: 0, Rate: 1e15})
+	client.grow(path)
+	w := client.Windows()
+	want := windowFor(path, limits)
 	require.Equal(t, want.snd > 0, w.SndFixed)
 	require.False(t, w.RcvFixed, "its autotuning goes on")
 	if want.snd > 0 {

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/transport/stream"
@@ -62,6 +63,26 @@ type kernelLimits struct {
 	Force bool
 	// Bookkeeping says that the kernel counts its own bookkeeping as part of a buffer, like Linux.
 	Bookkeeping bool
+}
+
+// limitsFor is how long limits are believed. Streams connect many at a time.
+const limitsFor = time.Second
+
+// lastLimits is what limits has read last.
+var lastLimits struct {
+	sync.Mutex // guards the others
+	at         time.Time
+	kernelLimits
+}
+
+// limits is readLimits, at most once in limitsFor: that opens files.
+func limits() kernelLimits {
+	lastLimits.Lock()
+	defer lastLimits.Unlock()
+	if lastLimits.at.IsZero() || time.Since(lastLimits.at) >= limitsFor {
+		lastLimits.at, lastLimits.kernelLimits = time.Now(), readLimits()
+	}
+	return lastLimits.kernelLimits
 }
 
 // buffer is the size, as the kernel counts, that a request obtains. Linux doubles the request for
