@@ -26,6 +26,7 @@ const answerSoon = 3 * time.Second
 // Run runs a transfer with a client made from the flags of c, and shows it. The verb is "sent" or
 // "received". The remedy is the hint after an interruption.
 func Run(c *cobra.Command, f *Flags, verb, remedy string, run func(context.Context, *fxfer.Client, fxfer.Transfer) (*fxfer.Report, error)) error {
+	collectLate()
 	ctx, stop := exit.Interruptible(c.Context())
 	defer stop()
 	d := guarded{shown: newDisplay(f, verb, c.OutOrStdout(), c.ErrOrStderr())}
