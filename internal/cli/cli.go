@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -37,6 +38,9 @@ import (
 func Main(args []string) int {
 	out := term.NewOutput(os.Stdout)
 	root := newRoot(out)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		option.AddCompletion(root) // only shells need it, and it looks at the flags of all commands
+	}
 	root.SetArgs(args)
 	understood := false
 	root.PersistentPreRun = func(*cobra.Command, []string) { understood = true }
@@ -126,7 +130,6 @@ the transfers, for example root for cron.`,
 		files.NewMkdir(), files.NewMove(), files.NewRemove(), newVerify(), backup.New(), backup.NewHistory(),
 		newWatch(), newQueue(), newPartial(), fleet.New(version()), serve.NewRelay(), serve.NewClients(), serve.NewInvite(), serve.NewKey(),
 		path.NewPlan(), path.NewProbe(), path.NewTune(), path.NewExplain(), path.NewDoctor(), path.NewLab(), newDemo(), newDashboard(), newVersion(), newMan())
-	option.AddCompletion(root)
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 
+	"github.com/fxfer/fxfer/internal/cli/option"
 	"github.com/fxfer/fxfer/internal/profile"
 )
 
@@ -37,6 +38,8 @@ func TestCompletedValues(t *testing.T) {
 			check(sub)
 		}
 	}
-	check(newRoot(io.Discard))
+	root := newRoot(io.Discard)
+	option.AddCompletion(root)
+	check(root)
 	require.Greater(t, offered, 50)
 }

@@ -53,7 +53,7 @@ func writeHistoryPage(w io.Writer, job string, since, now time.Time, records []b
 			}
 		}
 	}
-	return historyPage.Execute(w, data)
+	return historyPage().Execute(w, data)
 }
 
 func unsuccessful(r *backup.Record) bool {

@@ -6,12 +6,15 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // pageParts are the templates that all pages share. A page loads nothing else and runs no script.
 // Text around a chart is HTML, so that it has the same size on every screen.
-var pageParts = template.Must(template.New("parts").Parse(`{{define "style"}}<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+var pageParts = sync.OnceValue(func() *template.Template { return template.Must(template.New("parts").Parse(pagePartsText)) })
+
+const pagePartsText = `{{define "style"}}<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
 :root{color-scheme:light dark;--ground:#fff;--ink:#1b232b;--quiet:#566472;--edge:#dbe1e7;--bad:#b3261e;--c0:#1769aa;--c1:#b3541e;--c2:#2f7a3a;--c3:#7a48b8;--c4:#a32a6b;--c5:#5d6873}
@@ -40,13 +43,15 @@ dl{display:grid;grid-template-columns:max-content 1fr;gap:.25em 1.2em;margin:.6e
 <svg viewBox="0 0 1000 100" preserveAspectRatio="none" role="img" aria-label="{{.Says}}">{{range .Y}}<path class="grid" d="M0 {{.Down}}H1000"/>{{end}}
 {{range .Paths}}<path class="{{.Class}}" d="{{.D}}"/>
 {{end}}</svg><div class="x" aria-hidden="true">{{range .X}}<span{{if eq .At 100.0}} class="end"{{end}} style="left:{{.At}}%">{{.Text}}</span>{{end}}</div></div></section>
-{{end}}{{end}}`))
+{{end}}{{end}}`
 
-// Page makes the template of a whole page. The text begins inside <head>, and may use the templates
-// "style" and "charts".
-func Page(name, text string) *template.Template {
-	parts := template.Must(pageParts.Clone())
-	return template.Must(parts.New(name).Parse("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">" + text))
+// Page makes the template of a whole page when it is first called for. The text begins inside <head>,
+// and may use the templates "style" and "charts".
+func Page(name, text string) func() *template.Template {
+	return sync.OnceValue(func() *template.Template {
+		parts := template.Must(pageParts().Clone())
+		return template.Must(parts.New(name).Parse("<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">" + text))
+	})
 }
 
 // Chart is a drawing of values over time on an HTML page.

@@ -45,7 +45,7 @@ func writeExplainPage(w io.Writer, r *explain.Report, written time.Time) error {
 		}
 		data.Connections = append(data.Connections, explainPageConnection{connectionName(c), all, verdictRows(c.Verdicts)})
 	}
-	return explainPage.Execute(w, data)
+	return explainPage().Execute(w, data)
 }
 
 // verdictRows are limits with all that is known about them.

@@ -63,7 +63,7 @@ func writeProbePage(w io.Writer, r *fxfer.ProbeReport, ended time.Time) error {
 	if whole(r) {
 		short, long = nil, sheets(r)
 	}
-	return probePage.Execute(w, struct {
+	return probePage().Execute(w, struct {
 		Server, Ended                      string
 		Charts                             []chart.Chart
 		Conclusions, Measurements, Remarks rows

@@ -47,7 +47,7 @@ func writeTunePage(w io.Writer, r *tune.Report, comment string, began time.Time)
 	for i := range r.Servers {
 		servers = append(servers, tunePageOf(&r.Servers[i]))
 	}
-	return tunePage.Execute(w, struct {
+	return tunePage().Execute(w, struct {
 		Began, Comment       string
 		Conclusions, Remarks rows
 		Servers              []tunePageServer
