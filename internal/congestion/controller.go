@@ -100,7 +100,7 @@ func (c *Controller) Update(s Sample) Decision {
 		c.pass(dt)
 		return c.decision()
 	}
-	if c.state != Compete && s.Delivered == c.prior.Delivered && c.mute(s, dt) {
+	if c.state != Compete && !c.bursts() && s.Delivered == c.prior.Delivered && c.mute(s, dt) {
 		return c.decision() // less is no sign of others until the rest of it comes
 	}
 	s = c.spaced(s)

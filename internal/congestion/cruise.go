@@ -139,8 +139,11 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 		c.growth = max(c.growth, min(safe, mostGrowth))
 	}
 	// A stream sends two packets at a time, and the second one waits for the first.
+	known := afterDrain * c.line
+	// Sparse packets make what is delivered uneven: the most of it is more than the rate.
+	tried := c.rate > c.line || c.priority != Low && !c.dense(s) && c.line < poorShare*c.doubts.best && c.rate > known
 	near := c.rate < nearLoss*c.loss.policed && c.rate > c.loss.policed/nearLoss
-	if !near && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && c.rate > c.line && s.At-c.calm > soon {
+	if !near && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && tried && s.At-c.calm > soon {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
 	if c.lean.tries() {
@@ -149,7 +152,7 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	part := min(1, dt.Seconds()/slow.Seconds())
 	// More by this makes a queue of one packet until it is seen.
 	packet := c.packets(1, s.MSS).Seconds() / slow.Seconds()
-	if known := afterDrain * c.line; c.rate < known {
+	if c.rate < known {
 		c.rate = min(known, c.rate*c.rises(dt))
 	} else {
 		c.others.back = false

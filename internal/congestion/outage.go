@@ -47,8 +47,8 @@ type stall struct {
 // that send their windows in one go are silent once in each round trip, and so are all whose windows
 // are less than the path takes.
 func (c *Controller) silent(s Sample, silence time.Duration) bool {
-	if c.state == Compete { // so do few streams
-		silence -= s.RTT
+	if c.state == Compete || c.bursts() { // so do few streams
+		silence -= max(s.RTT, c.model.base)
 	}
 	flying := float64(max(s.InFlight, c.prior.InFlight))
 	if flying < min(c.rate, c.line)*c.model.base.Seconds()/2 {
@@ -60,7 +60,7 @@ func (c *Controller) silent(s Sample, silence time.Duration) bool {
 // mute reports whether all streams should have heard something in a time.
 func (c *Controller) mute(s Sample, silence time.Duration) bool {
 	packets := max(quietPackets, 2*s.Streams) // a stream sends two at a time
-	return !c.bursts() && silence > time.Duration(packets)*c.packet(s)
+	return silence > time.Duration(packets)*c.packet(s)
 }
 
 // bursts reports whether streams send their windows in one go, and hear of them so: in the start, but for low
@@ -80,10 +80,10 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 	more := s.Streams > c.outage.streams                       // those that begin send at once, and their RTT is a host's
 	c.outage.streams = max(c.outage.streams, s.Streams)
 	c.outage.tick += (dt - c.outage.tick) / 8
-	if c.bursts() {
-		return false
-	}
 	silent := c.silent(s, silence)
+	if c.bursts() {
+		late, more = false, false
+	}
 	if c.mute(s, silence-leastStall) {
 		c.outage.burst = s.At
 	}

@@ -92,7 +92,8 @@ func (c *Controller) start(s Sample) {
 		queued := m.queue > full/4
 		c.enter(Drain, s.At)
 		c.opening.sent = s.Delivered + s.InFlight
-		if !queued && m.lost > mostRandom { // a policer: it let more through at first
+		news := s.Delivered > c.prior.Delivered     // otherwise a host may have stalled
+		if news && !queued && m.lost > mostRandom { // a policer: it let more through at first
 			c.line, m.rates = m.delivered, nil
 			c.police(s, c.line)
 		}
@@ -201,7 +202,8 @@ func (c *Controller) drain(s Sample) {
 	// A smoothed RTT shows a queue for longer than it is there. If less was in flight than fills the path, the
 	// rate is what was sent. On a far path a window may be less than that.
 	filled := c.far() || float64(c.prior.InFlight) >= c.line*c.model.base.Seconds()
-	if age >= leastWindow && many && excess > 0 && filled && !late { // while there is a queue, this is what the line carries
+	news := s.Delivered > c.prior.Delivered                                  // otherwise a host may have stalled
+	if age >= leastWindow && many && news && excess > 0 && filled && !late { // while there is a queue, this is what the line carries
 		c.line = rateSince(c.from, s)
 	}
 	if c.far() && c.packets(windowPackets, s.MSS) < c.model.base { // the start may have seen gaps between flights
