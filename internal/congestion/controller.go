@@ -233,7 +233,7 @@ func (c *Controller) aim(s Sample) time.Duration {
 		jitter += c.lean.queue
 	}
 	if c.priority == Low { // it would yield for good where smoothed RTTs hide jitter
-		jitter = max(jitter, min(c.opening.noise, c.shortQueue()), c.jitters(heldDeviations))
+		jitter = max(jitter, min(c.opening.noise, c.shortQueue()), c.heldJitter())
 	}
 	return c.least(s) + jitter
 }

@@ -27,6 +27,8 @@ const (
 func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
 	c.loss.over = 1
+	j := &c.others.jitter
+	j.now += scale(s.Deviation-j.now, min(1, dt.Seconds()/jitterFor.Seconds()))
 	trip := max(c.lag(s), dt)
 	c.leans(s, trip)
 	aim := c.aim(s)

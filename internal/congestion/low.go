@@ -31,9 +31,15 @@ const (
 	onceDeviations = 6
 	heldDeviations = 3
 	// jitterFor is the time over which the deviation is measured. jitterMemory is the number of samples whose median
-	// bounds what one of them counts.
+	// bounds what one of them counts. The deviations of others' bursts are not steady: now and then these leave the
+	// line alone, and less than steadyShare of the mean is seen in one of twenty samples.
 	jitterFor    = 2 * time.Second
-	jitterMemory = 128
+	jitterMemory = 512
+	steadyShare  = 0.4
+	// A session that has the line holds at most mostHeld because of jitter, or nowDeviations of those that it sees: the
+	// jitter may be over. Many streams show less of it than one.
+	mostHeld      = 4 * time.Millisecond
+	nowDeviations = 10
 	// leastJitter is the least deviation that counts, unless the path is short. The bursts of others make less.
 	leastJitter = 800 * time.Microsecond
 )
@@ -58,6 +64,8 @@ type room struct {
 type jitter struct {
 	seen      []time.Duration // mean deviations of single RTTs from the smoothed RTT, the last ones
 	deviation time.Duration   // their mean
+	least     time.Duration   // what all but a twentieth of them exceed
+	now       time.Duration   // that of late, also while the session has the line
 	lost      tally           // while the session yielded
 }
 
@@ -65,22 +73,24 @@ type jitter struct {
 // of hosts change the deviation much only now and then.
 func (c *Controller) watch(s Sample, dt time.Duration) {
 	j := &c.others.jitter
-	if c.rate <= 2*c.floor() {
+	if c.rate <= 2*c.floor() && s.Delivered > c.prior.Delivered {
 		j.seen = append(j.seen[max(0, len(j.seen)-jitterMemory+1):], s.Deviation)
 		sorted := slices.Clone(j.seen)
 		slices.Sort(sorted)
 		most := 2 * sorted[len(sorted)/2]
+		j.least = sorted[len(sorted)/20]
 		j.deviation += scale(min(s.Deviation, most)-j.deviation, min(1, dt.Seconds()/jitterFor.Seconds()))
 	}
+	j.now = j.deviation
 	j.lost.add(s, c.prior)
 }
 
 // jitters is by how much the RTT may exceed the base because of jitter: so many times the deviation, above the least
-// RTT. It is 0 where the bursts of others may have made the deviation: it is small, or packets were lost. Peers that wait
+// RTT. It is 0 where the bursts of others may have made the deviation: it is small or not steady, or packets were lost. Peers that wait
 // with acknowledgements make it large, too: what is longer than the base is a queue in any case.
 func (c *Controller) jitters(deviations float64) time.Duration {
 	j := &c.others.jitter
-	if j.deviation < min(c.shortQueue()/2, leastJitter) || j.lost.share() > mostLoss+2*c.loss.random {
+	if j.deviation < min(c.shortQueue()/2, leastJitter) || j.least < scale(j.deviation, steadyShare) || j.lost.share() > mostLoss+2*c.loss.random {
 		return 0
 	}
 	most := scale(j.deviation, deviations)
@@ -88,6 +98,15 @@ func (c *Controller) jitters(deviations float64) time.Duration {
 		most -= max(0, c.model.base-least)
 	}
 	return max(0, min(most, c.model.base))
+}
+
+// heldJitter is what the aim grows by because of jitter. That may have gone since it was measured.
+func (c *Controller) heldJitter() time.Duration {
+	held := c.jitters(heldDeviations)
+	if c.state == Cruise {
+		held = min(held, max(mostHeld, scale(c.others.jitter.now, nowDeviations)))
+	}
+	return held
 }
 
 // makesRoom makes room for others who begin. Their packets come in trains that double in each round trip,

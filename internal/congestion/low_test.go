@@ -1,6 +1,7 @@
 package congestion_test
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -299,5 +300,40 @@ func TestLowComesBackOnNarrowLines(t *testing.T) {
 			require.Positive(t, back, "queue %v, seed %d", queue, s.Seed)
 			require.Less(t, back, 10*time.Second, "queue %v, seed %d", queue, s.Seed)
 		}
+	}
+}
+
+// TestLowBesidePages: short flows one after the other make RTTs uneven, and lose nothing. That is no jitter: a session of
+// low priority leaves them the line, and holds no longer queue when they have gone.
+func TestLowBesidePages(t *testing.T) {
+	t.Parallel()
+	const begin, end, runs = 15 * time.Second, 45 * time.Second, 3
+	for _, c := range []struct {
+		simulate.Path
+		page, every time.Duration // means
+	}{
+		{line(100, 20*ms, 1), 150 * ms, 150 * ms},
+		{line(32, 15*ms, 4), 150 * ms, 600 * ms},
+		{line(100, 20*ms, 4), 600 * ms, 600 * ms},
+	} {
+		with, without, longer := 0.0, 0.0, time.Duration(0)
+		for seed := range uint64(runs) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			uneven := func(d time.Duration) time.Duration { return d * time.Duration(70+random.IntN(61)) / 100 }
+			s := simulate.Scenario{
+				Path: c.Path, For: end + 35*time.Second, Seed: seed + 1,
+				Flows: flows(simulate.Flow{Kind: simulate.Session, Count: []int{4, 16}[seed%2], Priority: congestion.Low}),
+			}
+			for at := begin; at < end; at += uneven(c.every) {
+				s.Flows = append(s.Flows, simulate.Flow{Kind: simulate.Cubic, From: at, To: min(end, at+uneven(c.page))})
+			}
+			r := simulate.Run(s)
+			with += others(r, begin, end)
+			longer += r.Delay(0.5, end+20*time.Second, s.For) - r.Delay(0.5, begin-5*time.Second, begin)
+			s.For, s.Flows[0] = end, simulate.Flow{Kind: simulate.UDP, From: end}
+			without += others(simulate.Run(s), begin, end)
+		}
+		require.Greater(t, with/without, 0.93, "%v", c)
+		require.Less(t, longer/runs, 3*ms, "%v", c)
 	}
 }
