@@ -249,7 +249,7 @@ func TestCrowd(t *testing.T) {
 		"--max-connections-per-address", "4096", "--web", web.Addr().String())
 	// Once it answers a stranger, all that it does by itself has begun.
 	if c, err := tls.Dial("tcp", server.addr, &tls.Config{InsecureSkipVerify: true}); err == nil { //nolint:gosec // nobody is trusted
-		require.NoError(t, c.Close())
+		_ = c.Close() // the server may have hung up
 	}
 	before := server.level(t, web.Addr().String())
 
