@@ -94,7 +94,8 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 			return
 		}
 	}
-	if c.priority == Low && min(m.queue, c.overdue(s)) > max(aim, c.jitters(onceDeviations)) { // it makes a queue itself, which may be short between two samples
+	// A session of low priority makes a queue itself, which may be short between two samples.
+	if c.priority == Low && min(m.queue, c.overdue(s)) > max(aim, c.jitters(onceDeviations)) {
 		c.calm, c.growth = s.At, leastGrowth
 	}
 	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way, and
@@ -140,11 +141,12 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 		safe = c.least(s).Seconds() / (trip + standingTime).Seconds()
 		c.growth = max(c.growth, min(safe, mostGrowth))
 	}
-	// A stream sends two packets at a time, and the second one waits for the first.
 	known := afterDrain * c.line
-	// Sparse packets make what is delivered uneven: the most of it is more than the rate.
+	// Sparse packets make what is delivered uneven: the most of it, which is the line, is more than the rate. Where that is
+	// little of what the session once had, nearly as much has tried the line, too.
 	tried := c.rate > c.line || c.priority != Low && !c.dense(s) && c.line < poorShare*c.doubts.best && c.rate > known
 	near := c.rate < nearLoss*c.loss.policed && c.rate > c.loss.policed/nearLoss
+	// A stream sends two packets at a time, and the second one waits for the first.
 	if !near && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && tried && s.At-c.calm > soon {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}

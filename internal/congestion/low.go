@@ -36,7 +36,7 @@ const (
 	jitterFor    = 2 * time.Second
 	jitterMemory = 512
 	steadyShare  = 0.4
-	// A session that has the line holds at most mostHeld because of jitter, or nowDeviations of those that it sees: the
+	// A session that has the line holds at most mostHeld because of jitter, or nowDeviations of those that it sees then: the
 	// jitter may be over. Many streams show less of it than one.
 	mostHeld      = 4 * time.Millisecond
 	nowDeviations = 10
@@ -86,11 +86,12 @@ func (c *Controller) watch(s Sample, dt time.Duration) {
 }
 
 // jitters is by how much the RTT may exceed the base because of jitter: so many times the deviation, above the least
-// RTT. It is 0 where the bursts of others may have made the deviation: it is small or not steady, or packets were lost. Peers that wait
-// with acknowledgements make it large, too: what is longer than the base is a queue in any case.
+// RTT. It is 0 where the bursts of others may have made the deviation: it is small or not steady, or packets were lost.
+// Peers that wait with acknowledgements make it large, too: what is longer than the base is a queue in any case.
 func (c *Controller) jitters(deviations float64) time.Duration {
 	j := &c.others.jitter
-	if j.deviation < min(c.shortQueue()/2, leastJitter) || j.least < scale(j.deviation, steadyShare) || j.lost.share() > mostLoss+2*c.loss.random {
+	steady := j.least >= scale(j.deviation, steadyShare)
+	if !steady || j.deviation < min(c.shortQueue()/2, leastJitter) || j.lost.share() > mostLoss+2*c.loss.random {
 		return 0
 	}
 	most := scale(j.deviation, deviations)
@@ -100,7 +101,7 @@ func (c *Controller) jitters(deviations float64) time.Duration {
 	return max(0, min(most, c.model.base))
 }
 
-// heldJitter is what the aim grows by because of jitter. That may have gone since it was measured.
+// heldJitter is what the aim grows by because of jitter.
 func (c *Controller) heldJitter() time.Duration {
 	held := c.jitters(heldDeviations)
 	if c.state == Cruise {

@@ -479,7 +479,7 @@ func (c *Controller) yield(s Sample, dt time.Duration) {
 		c.rate *= c.rises(dt)
 	case c.others.anew:
 		c.enter(Startup, s.At)
-		c.opening = opening{first: s.At}
+		c.low, c.proved, c.opening = 0, false, opening{first: s.At}
 		c.start(s)
 	default:
 		c.full = 0
@@ -498,7 +498,7 @@ func (c *Controller) mostYielding(s Sample) float64 {
 }
 
 // filled reports whether others fill the queue. Few packets show the noise of hosts, too: the mean tells. Where
-// jitter may explain it, even that goes up and down, and a longer one tells.
+// jitter may explain it, even that goes up and down, so a longer mean must show it, too.
 func (c *Controller) filled(s Sample) bool {
 	m, aim := &c.model, c.floorAim(s)
 	if most := max(aim, c.jitters(onceDeviations)); c.rate > 2*c.floor() && (m.standing > most || c.grown(s, c.lag(s)) > most) {

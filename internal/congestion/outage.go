@@ -47,7 +47,7 @@ type stall struct {
 // that send their windows in one go are silent once in each round trip, and so are all whose windows
 // are less than the path takes.
 func (c *Controller) silent(s Sample, silence time.Duration) bool {
-	if c.state == Compete || c.bursts() { // so do few streams
+	if c.state == Compete || c.bursts() { // few streams, and those that send their windows in one go, are silent for so long
 		silence -= max(s.RTT, c.model.base)
 	}
 	flying := float64(max(s.InFlight, c.prior.InFlight))
@@ -81,9 +81,7 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 	c.outage.streams = max(c.outage.streams, s.Streams)
 	c.outage.tick += (dt - c.outage.tick) / 8
 	silent := c.silent(s, silence)
-	if c.bursts() {
-		late, more = false, false
-	}
+	late = late && !c.bursts()
 	if c.mute(s, silence-leastStall) {
 		c.outage.burst = s.At
 	}
@@ -94,7 +92,7 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 		stall.seen = s.At
 		settle := max(settleTrips*c.model.base, leastSettle)
 		if c.starts() { // few packets pass yet, so that smoothed RTTs forget a stall slowly
-			settle = max(settle, c.packets(2*smoothed*s.Streams, s.MSS))
+			settle = max(settle, min(c.packets(2*smoothed*s.Streams, s.MSS), mostLag))
 		}
 		stall.until = s.At + settle
 		stall.acked = s.Delivered + s.InFlight

@@ -205,6 +205,7 @@ func TestLimitsAgain(t *testing.T) {
 		defer lastLimits.Unlock()
 		lastLimits.at, lastLimits.kernelLimits = at, kernelLimits{SndAuto: 1}
 	}
+	t.Cleanup(func() { set(time.Time{}) })
 	set(time.Now().Add(time.Hour))
 	require.Equal(t, kernelLimits{SndAuto: 1}, limits())
 	set(time.Now().Add(-limitsFor))
@@ -214,15 +215,15 @@ func TestLimitsAgain(t *testing.T) {
 // TestGrow: the kernel grants the requested buffers within its limits.
 func TestGrow(t *testing.T) {
 	client, _ := connect(t, Config{}, Config{})
-	limits := readLimits()
+	now := readLimits()
 	path := client.pathNow(Path{RTT: 0, Rate: 1e15})
 	client.grow(path)
 	w := client.Windows()
-	want := windowFor(path, limits)
+	want := windowFor(path, now)
 	require.Equal(t, want.snd > 0, w.SndFixed)
 	require.False(t, w.RcvFixed, "its autotuning goes on")
 	if want.snd > 0 {
-		require.Equal(t, limits.buffer(want.snd), w.SndBuf)
+		require.Equal(t, now.buffer(want.snd), w.SndBuf)
 	}
 	require.NotZero(t, w.SndCap)
 	require.NotZero(t, w.RcvCap)

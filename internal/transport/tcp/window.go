@@ -79,7 +79,7 @@ var lastLimits struct {
 func limits() kernelLimits {
 	lastLimits.Lock()
 	defer lastLimits.Unlock()
-	if lastLimits.at.IsZero() || time.Since(lastLimits.at) >= limitsFor {
+	if time.Since(lastLimits.at) >= limitsFor {
 		lastLimits.at, lastLimits.kernelLimits = time.Now(), readLimits()
 	}
 	return lastLimits.kernelLimits
