@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/config"
@@ -527,10 +526,10 @@ func parseZone(s string) (*time.Location, error) {
 }
 
 // jobNameForm matches names that every system accepts as file names and arguments.
-var jobNameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`) })
+var jobNameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
 func parseJobName(s string) (string, error) {
-	if !jobNameForm().MatchString(s) {
+	if !jobNameForm.MatchString(s) {
 		return "", fmt.Errorf("%q: expected letters, digits, - and _, at most 63", s)
 	}
 	return s, nil

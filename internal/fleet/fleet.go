@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -114,15 +113,15 @@ type Options struct {
 }
 
 // nameForm matches what names jobs and lists: one part of a subject, of a key and of a line of a log.
-var nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`) })
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
 
 // IsName reports whether a line can have this name.
-func IsName(s string) bool { return nameForm().MatchString(s) }
+func IsName(s string) bool { return nameForm.MatchString(s) }
 
 // readJob reads the job of an ID.
 func readJob(id string, data []byte) (*Job, error) {
 	j, err := decode[Job](data)
-	if err == nil && (j.ID != id || !nameForm().MatchString(id)) {
+	if err == nil && (j.ID != id || !nameForm.MatchString(id)) {
 		err = fmt.Errorf("it has the ID %q", j.ID)
 	}
 	return j, err
@@ -134,7 +133,7 @@ func (j *Job) Check() error {
 	switch {
 	case j.Version != Version:
 		return fmt.Errorf("version %d of the job is unknown here", j.Version)
-	case !nameForm().MatchString(j.ID):
+	case !nameForm.MatchString(j.ID):
 		return fmt.Errorf("%q is not the ID of a job", j.ID)
 	case !filepath.IsAbs(j.Source):
 		return fmt.Errorf("%q is not an absolute path", j.Source)
@@ -195,7 +194,7 @@ func (t *Task) check(subject string) error {
 	switch {
 	case t.Kind != List && t.Kind != Send && t.Kind != Finish:
 		return fmt.Errorf("there is no task %q", t.Kind)
-	case !nameForm().MatchString(t.Job), t.Kind == Send && !nameForm().MatchString(t.List), t.Number < 0:
+	case !nameForm.MatchString(t.Job), t.Kind == Send && !nameForm.MatchString(t.List), t.Number < 0:
 		return errors.New("its names are refused")
 	case t.subject() != subject:
 		return fmt.Errorf("it is that of %s", t.subject())

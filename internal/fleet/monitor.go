@@ -229,7 +229,7 @@ func (m *Monitor) noteRecord(entry jetstream.KeyValueEntry) {
 	}
 	id, _, _, kind := split(entry.Key())
 	r, err := decode[Record](entry.Value())
-	if err != nil || !nameForm().MatchString(id) {
+	if err != nil || !nameForm.MatchString(id) {
 		return
 	}
 	m.mu.Lock()

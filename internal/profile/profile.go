@@ -11,7 +11,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/fxfer/fxfer/internal/config"
 	"github.com/fxfer/fxfer/pkg/fxfer"
@@ -32,11 +31,11 @@ const (
 )
 
 // nameForm matches names that every system accepts as file names.
-var nameForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`) })
+var nameForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 
 // ParseName checks the name of a profile.
 func ParseName(s string) (string, error) {
-	if !nameForm().MatchString(s) {
+	if !nameForm.MatchString(s) {
 		return "", fmt.Errorf("%q is not the name of a profile: expected letters, digits, - and _, at most 63", s)
 	}
 	return s, nil
@@ -48,7 +47,7 @@ func path(home, name string) string { return filepath.Join(home, folder, name+su
 func Names(home string) (names []string) {
 	entries, _ := os.ReadDir(filepath.Join(home, folder)) // what can't be read is not offered
 	for _, e := range entries {
-		if name, ok := strings.CutSuffix(e.Name(), suffix); ok && nameForm().MatchString(name) {
+		if name, ok := strings.CutSuffix(e.Name(), suffix); ok && nameForm.MatchString(name) {
 			names = append(names, name)
 		}
 	}

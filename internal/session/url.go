@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/fxfer/fxfer/internal/identity"
 )
@@ -103,11 +102,11 @@ func parseURL(s string) (u URL, err error) {
 }
 
 // tokenForm matches every token that an invitation can have: base64url of 16 to 64 bytes.
-var tokenForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9_-]{22,86}$`) })
+var tokenForm = regexp.MustCompile(`^[A-Za-z0-9_-]{22,86}$`)
 
 func parseInvitation(s string) (token string, pin identity.Pin, err error) {
 	token, bare, ok := strings.Cut(s, ":")
-	if !ok || !tokenForm().MatchString(token) {
+	if !ok || !tokenForm.MatchString(token) {
 		if token == "TOKEN" {
 			return "", "", fmt.Errorf("%q is a placeholder: paste the URL that `fxfer serve --invite` printed", shorten(s))
 		}
@@ -182,11 +181,11 @@ func escapeTo(b *strings.Builder, path string) {
 	}
 }
 
-var secretLike = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[A-Za-z0-9_-]{22,}`) })
+var secretLike = regexp.MustCompile(`[A-Za-z0-9_-]{22,}`)
 
 // maskSecrets hides whatever is long enough to be a token, wherever it is, because a token in the
 // wrong place is a reason for a URL to be rejected.
-func maskSecrets(s string) string { return secretLike().ReplaceAllString(s, "xxxxx") }
+func maskSecrets(s string) string { return secretLike.ReplaceAllString(s, "xxxxx") }
 
 func shorten(s string) string {
 	const limit = 60

@@ -7,11 +7,10 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
-var quantity = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([A-Za-z/]*)$`) })
+var quantity = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([A-Za-z/]*)$`)
 
 // SizeUnits are the bytes of each unit of a size.
 var SizeUnits = map[string]int64{
@@ -94,7 +93,7 @@ func unclear(s string, form *regexp.Regexp) (number, prefix string, ok bool) {
 	if m == nil {
 		return "", "", false
 	}
-	if _, clear := RateUnits[quantity().FindStringSubmatch(s)[2]]; clear {
+	if _, clear := RateUnits[quantity.FindStringSubmatch(s)[2]]; clear {
 		return "", "", false
 	}
 	return m[1], m[2], true
@@ -102,7 +101,7 @@ func unclear(s string, form *regexp.Regexp) (number, prefix string, ok bool) {
 
 // parseQuantity returns the value of s, if it is a whole number and fits int64.
 func parseQuantity(s string, units map[string]int64) (int64, bool) {
-	m := quantity().FindStringSubmatch(s)
+	m := quantity.FindStringSubmatch(s)
 	if m == nil {
 		return 0, false
 	}
@@ -132,7 +131,7 @@ func ParsePercent(s string) (float64, error) {
 // century is the longest duration with days or weeks.
 const century = 36500 * day
 
-var timeForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([a-zµ]+) ?`) })
+var timeForm = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?) ?([a-zµ]+) ?`)
 
 // timeUnits are the units of ParseTime.
 var timeUnits = map[string]time.Duration{
@@ -158,7 +157,7 @@ var errSpan = errors.New("no numbers with units, or too long")
 // parseSpan adds up numbers with units.
 func parseSpan(s string) (sum time.Duration, err error) {
 	for {
-		m := timeForm().FindStringSubmatch(s)
+		m := timeForm.FindStringSubmatch(s)
 		if len(m) != 3 || timeUnits[m[2]] == 0 {
 			return 0, errSpan
 		}
@@ -177,11 +176,11 @@ func parseSpan(s string) (sum time.Duration, err error) {
 	}
 }
 
-var daysForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^([0-9]{1,6})([dw])$`) })
+var daysForm = regexp.MustCompile(`^([0-9]{1,6})([dw])$`)
 
 // ParseDays reads a number of days or weeks, such as 14d and 2w, and returns the days.
 func ParseDays(s string) (days int, ok bool) {
-	m := daysForm().FindStringSubmatch(s)
+	m := daysForm.FindStringSubmatch(s)
 	if m == nil {
 		return 0, false
 	}

@@ -2,7 +2,6 @@ package option
 
 import (
 	"regexp"
-	"sync"
 
 	"github.com/spf13/pflag"
 )
@@ -91,7 +90,7 @@ func hints(all []foreign) map[string]string {
 	return byName
 }
 
-var flagInText = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`--([a-z][a-z0-9-]*)`) })
+var flagInText = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
 
 // ofCopyTool returns a hint against a flag of another program, if the command transfers files and
 // has the flags that the hint names. Otherwise it returns "".
@@ -100,7 +99,7 @@ func ofCopyTool(flags *pflag.FlagSet, name string) string {
 	if flags.Lookup("rate-limit") == nil || flags.Lookup("compress") == nil {
 		return ""
 	}
-	for _, m := range flagInText().FindAllStringSubmatch(hint, -1) {
+	for _, m := range flagInText.FindAllStringSubmatch(hint, -1) {
 		if m[1] != "help" && flags.Lookup(m[1]) == nil {
 			return ""
 		}

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/outbox"
@@ -52,14 +51,14 @@ func ParseSockBuf(s string) (int, error) {
 
 // congestionForm matches the names that the kernel uses. They have at most 15 bytes
 // (TCP_CA_NAME_MAX in linux/tcp.h).
-var congestionForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_-]{1,15}$`) })
+var congestionForm = regexp.MustCompile(`^[a-z0-9_-]{1,15}$`)
 
 // ParseCongestion reads the name of a congestion control. auto is "".
 func ParseCongestion(s string) (string, error) {
 	switch {
 	case s == Auto:
 		return "", nil
-	case !congestionForm().MatchString(s):
+	case !congestionForm.MatchString(s):
 		return "", fmt.Errorf("%q is not the name of a congestion control such as bbr or cubic, nor auto", s)
 	}
 	return s, nil

@@ -50,10 +50,10 @@ const (
 	requestLimit = 10 * time.Second
 )
 
-var validName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$`) })
+var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,31}$`)
 
 func controlAddr(name string) (*net.UnixAddr, error) {
-	if !validName().MatchString(name) {
+	if !validName.MatchString(name) {
 		return nil, fmt.Errorf("lab name %q: %w", name, ErrName)
 	}
 	uid, err := outerUID()
