@@ -89,6 +89,38 @@ func TestDelta(t *testing.T) {
 	}
 }
 
+// TestNearDelta: on a near path auto sends files of up to 1 MiB whole. Kinds that the user asked for, and
+// auto elsewhere, find their old parts.
+func TestNearDelta(t *testing.T) {
+	t.Parallel()
+	r := seeded(t)
+	old := randomBytes(r, 600_000)
+	fresh := edit(r, old, 1, false)
+	for _, c := range []struct {
+		how         wire.Delta
+		near, delta bool
+	}{
+		{wire.DeltaAuto, true, false},
+		{wire.DeltaAuto, false, true},
+		{wire.DeltaFixed, true, true},
+		{wire.DeltaChunks, true, true},
+		{wire.DeltaNone, false, false},
+	} {
+		source, target := t.TempDir(), t.TempDir()
+		require.NoError(t, os.WriteFile(filepath.Join(target, "f"), old, 0o644))
+		require.NoError(t, os.Chtimes(filepath.Join(target, "f"), time.Time{}, time.Unix(1e9, 0)))
+		require.NoError(t, os.WriteFile(filepath.Join(source, "f"), fresh, 0o644))
+		x := session{source: &TreeSource{Roots: []Root{{Tree: openTree(t, source), Path: "."}}}, target: openTree(t, target),
+			path: ".", streams: 2, opt: wire.Target{Delta: c.how}, patient: true, near: c.near}
+		x.run(t, t.Context())
+		x.ok(t)
+		require.Equal(t, c.delta, x.writeStats.Copied > 500_000, "delta %v, near %v: %d copied", c.how, c.near, x.writeStats.Copied)
+		got, err := os.ReadFile(filepath.Join(target, "f"))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(fresh, got))
+	}
+}
+
 // TestDeltaWithoutMemory: a delta takes its memory from what sessions share. Where there is none, the
 // rest of the file is sent whole. All is given back.
 func TestDeltaWithoutMemory(t *testing.T) {

@@ -51,7 +51,7 @@ func (x *session) run(t *testing.T, ctx context.Context) {
 	t.Helper()
 	a, b := net.Pipe()
 	x.sender = NewSender(a, wire.NewReader(a, wire.MaxMessage), x.source, SenderOptions{
-		Speculate: !x.patient, Near: x.near, Event: x.event, Memory: x.memory,
+		Speculate: !x.patient, Near: x.near, Delta: x.opt.Delta, Event: x.event, Memory: x.memory,
 	})
 	x.receiver = NewReceiver(b, wire.NewReader(b, wire.MaxMessage), x.target, ReceiverOptions{
 		Path: x.path, Target: x.opt, Event: func(e *Event) { x.got = append(x.got, kept(e)) }, Memory: x.memory, Early: x.early, Range: x.part,
