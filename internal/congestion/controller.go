@@ -96,6 +96,7 @@ func (c *Controller) Update(s Sample) Decision {
 		c.guess = false
 		c.enter(Startup, s.At)
 	}
+	c.starve(s)
 	if c.quiet(s, dt) {
 		c.pass(dt)
 		return c.decision()

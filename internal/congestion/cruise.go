@@ -156,6 +156,9 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	part := min(1, dt.Seconds()/slow.Seconds())
 	// More by this makes a queue of one packet until it is seen.
 	packet := c.packets(1, s.MSS).Seconds() / slow.Seconds()
+	if near { // a policer would drop it
+		packet = 0
+	}
 	if c.rate < known {
 		c.rate = min(known, c.rate*c.rises(dt))
 	} else {

@@ -22,6 +22,8 @@ const (
 	// loss again it stays twice as long, up to longHold.
 	firstHold = 4 * time.Second
 	longHold  = time.Minute
+	// holdPackets is the least of such a stay: finding loss again costs some packets.
+	holdPackets = 100
 
 	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
 	tellingLosses = 8
@@ -51,6 +53,14 @@ type losses struct {
 	ceilUntil time.Duration // until when the session stays below it
 	hold      time.Duration // how long it stayed, the last time
 	policed   float64       // rate beyond which there is a policer, bytes/s; 0 is unknown
+	drops     drops
+}
+
+// drops counts the round trips of late in which something was lost.
+type drops struct {
+	from Sample        // before the first of them
+	last time.Duration // when the latest was
+	n    int           // how many
 }
 
 // look is a time in which less is sent, to see whether less is lost then.
@@ -157,7 +167,14 @@ func (c *Controller) heed(s Sample) bool {
 	switch {
 	case k.start.At == 0:
 		share := c.lately(s)
-		if share <= l.random*1.5+mostLoss || m.steady < leastShare*(1-share)*c.rate { // or the rate does not bound streams that loss holds back
+		if share <= l.random*1.5+mostLoss {
+			return false
+		}
+		if m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
+			if l.policed > 0 && s.At-l.fresh.At > m.steadyWindow() { // the policer still let more through when it was found
+				c.line, m.rates = m.steady, nil
+				c.police(s, m.steady)
+			}
 			return false
 		}
 		*k = look{start: s, seen: share}
@@ -190,10 +207,43 @@ func (c *Controller) heed(s Sample) bool {
 	return k.start.At > 0
 }
 
+// starve acts on loss that goes on and on and is too much for chance, while far less is delivered than the
+// session believes. That is a policer, which holds streams back so much that they look as if a host paused:
+// what arrives then is all that passes. An outage loses much only once, and a queue of others delays.
+func (c *Controller) starve(s Sample) {
+	d := &c.loss.drops
+	trip := max(s.RTT, leastWindow)
+	if c.state != Cruise || s.Delivered == 0 || c.others.brim > 0 || s.RTT-c.model.base > c.aim(s) || s.At-d.last > max(8*trip, mostSteady) {
+		*d = drops{last: s.At}
+	}
+	if s.Lost == c.prior.Lost || s.At-d.last < trip {
+		return
+	}
+	if d.n == 0 {
+		d.from = c.prior
+	}
+	d.last = s.At
+	if d.n++; d.n < tellingLosses {
+		return
+	}
+	passed := rateSince(d.from, s)
+	sparse := passed*delayedAck.Seconds() < float64(2*s.Streams*s.MSS)
+	if sparse && lossSince(d.from, s) > mostRandom && passed < leastShare*c.rate {
+		c.line, c.model.rates = passed, nil
+		c.known, c.doubts.best = min(c.known, passed), min(c.doubts.best, passed) // it let more through at first
+		c.police(s, passed)
+	}
+	*d = drops{}
+}
+
 // tells reports whether what was sent between two samples is enough to know how much of it is lost.
 func (k *look) tells(m *model, from, to Sample) bool {
 	age, sent := to.At-from.At, float64(to.Delivered-from.Delivered)
-	return age >= m.rateWindow(to) && (k.seen*sent >= float64(tellingLosses*to.MSS) || age >= mostSteady)
+	expected := k.seen * sent
+	if k.cut == 0 && age >= 2*m.rateWindow(to) { // as much was lost already, however little was seen before
+		expected = max(expected, float64(to.Lost-from.Lost))
+	}
+	return age >= m.rateWindow(to) && (expected >= float64(tellingLosses*to.MSS) || age >= mostSteady)
 }
 
 // lately is the share lost of late, 0 to 1.
@@ -209,10 +259,11 @@ func (c *Controller) lately(s Sample) float64 {
 // was so.
 func (c *Controller) police(s Sample, passed float64) {
 	l := &c.loss
+	least := max(firstHold, c.packets(holdPackets, c.last.MSS))
 	if l.policed > 0 && max(l.policed/passed, passed/l.policed) < nearLoss {
-		l.hold = min(2*l.hold, longHold)
+		l.hold = min(2*l.hold, max(longHold, longHold/firstHold*least))
 	} else {
-		l.hold = firstHold
+		l.hold = least
 	}
 	c.bound(belowLoss*passed, s.At+l.hold)
 	l.look, l.fresh, l.policed = look{}, Sample{}, passed

@@ -71,6 +71,43 @@ func TestPoliced(t *testing.T) {
 	}
 }
 
+// TestPolicedLasts: beside a policer a session loses little once it knows it, also where so little passes that
+// its streams look as if their host paused, and where the policer let a lot more through when it was found.
+func TestPolicedLasts(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		line   float64 // Mbit/s
+		rtt    time.Duration
+		police float64 // Mbit/s
+		burst  int     // bytes
+		most   float64 // share dropped
+	}{
+		{0.2, 20 * ms, 0.034, 29_000, 0.035},
+		{0.5, 40 * ms, 0.064, 29_000, 0.03},
+		{1.7, 15 * ms, 0.23, 29_000, 0.03},
+		{5, 130 * ms, 1.6, 29_000, 0.02},
+		{7.3, 88 * ms, 1.2, 29_000, 0.02},
+		{230, 690 * ms, 36, 1_500_000, 0.03},
+		{980, 40 * ms, 130, 6_000_000, 0.01},
+		{1500, 13 * ms, 180, 5_000_000, 0.01},
+	} {
+		p := line(c.line, c.rtt, 1)
+		p.Queue = max(p.Queue, 64_000)
+		p.Police, p.Burst = 1e6*c.police, c.burst
+		from := max(15*time.Second, 40*c.rtt)
+		for seed := range uint64(3) {
+			s := simulate.Scenario{
+				Path: p, Flows: flows(simulate.Flow{Kind: simulate.Session, Count: streamsFor(p.Rate)}),
+				For: 8 * from, Seed: seed + 1,
+			}
+			r := simulate.Run(s)
+			about := fmt.Sprintf("%v of %v Mbit/s, %v, seed %d", c.police, c.line, c.rtt, s.Seed)
+			require.LessOrEqual(t, r.Dropped(0, from, s.For), c.most, about)
+			require.GreaterOrEqual(t, r.Goodput(0, from, s.For)/p.Police, 0.93, about)
+		}
+	}
+}
+
 // lateAtTimes are pauses of a host that other programs share.
 func lateAtTimes(where simulate.Side, till time.Duration, random *rand.Rand) (all []simulate.Pause) {
 	for at := time.Duration(random.IntN(1000)) * ms; at < till; {

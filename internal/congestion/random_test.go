@@ -66,8 +66,12 @@ var randomPaths = rapid.Custom(func(t *rapid.T) randomPath {
 		}
 		r.Flows = append(r.Flows, other)
 	}
-	r.steady = max(3*time.Second, 30*rtt, packets(60, p)).Round(simulate.Bin)
-	after := max(10*time.Second, 40*rtt, packets(200, p)).Round(simulate.Bin)
+	carries := p
+	if p.Police > 0 {
+		carries.Rate = p.Police
+	}
+	r.steady = max(3*time.Second, 30*rtt, packets(60, carries)).Round(simulate.Bin)
+	after := max(10*time.Second, 40*rtt, packets(200, carries)).Round(simulate.Bin)
 	r.For = r.steady + after
 	if len(r.Flows) > 1 {
 		r.Flows[1].From, r.Flows[1].To = r.steady/2, r.steady+after/3
@@ -160,8 +164,10 @@ func (r randomPath) String() string {
 // paths are counted, and listed with the worst.
 func (r randomPath) exception() string {
 	switch p := r.Path; {
-	case p.Police > 0:
-		return "a policer"
+	case p.Police > 0 && p.Police < slowPolicer:
+		return "a policer of less than 5 Mbit/s"
+	case p.CoDel && p.Rate < slowCoDel: // RFC 8290, section 5.2.1, wants another target there
+		return "CoDel with a target of half a packet"
 	case len(r.Flows) > 1 && p.Rate < narrow:
 		return "others on a narrow line"
 	case p.Rate < narrow && p.RTT < nearTrip:
@@ -177,10 +183,12 @@ func (r randomPath) exception() string {
 }
 
 const (
-	narrow     = 2e6 // bit/s, below that a line is narrow
-	mostJitter = 100 * time.Millisecond
-	mostFlying = 500e6 // bytes
-	nearTrip   = 2 * time.Millisecond
+	narrow      = 2e6    // bit/s, below that a line is narrow
+	slowPolicer = 5e6    // bit/s
+	slowCoDel   = 0.43e6 // bit/s, with that a packet of 536 bytes takes 10 ms
+	mostJitter  = 100 * time.Millisecond
+	mostFlying  = 500e6 // bytes
+	nearTrip    = 2 * time.Millisecond
 )
 
 // TestRandomPaths: on no path but the exceptions a session collapses or floods the line. With -v it
