@@ -107,7 +107,7 @@ func (s *transferSession) run(ctx context.Context) error {
 // measure prepares the data streams and the measurements of them.
 func (s *transferSession) measure() {
 	s.set = session.NewStreamSet(nil, s.intent.out(s.throttle))
-	s.set.Narrow = s.gate.narrow
+	s.set.Narrow, s.set.Carries = s.gate.narrow, s.gate.carries
 	s.clock = transfer.NewClock()
 	s.measured = session.NewTelemetry(s.clock, s.set, s.written, thisHost(s.client.opt.SockBuf))
 }

@@ -219,6 +219,16 @@ func (g *startGate) bound(n int) int {
 	return n
 }
 
+// carries returns the rate in bytes/s that the line carries at least, by the handshakes so far; 0 is unknown.
+func (g *startGate) carries() float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.most == 0 || g.alone {
+		return 0
+	}
+	return g.start.Rate()
+}
+
 // narrow returns the rate in bytes/s that a narrow line carries at least, and the number of data streams
 // that it carries. Both are 0 where the line is not narrow, and while nothing is known. On a near path the
 // rate is 0: a host that is late says more there than the line.

@@ -27,23 +27,37 @@ const (
 	startQueue = 250 * time.Millisecond
 
 	// unknownRate is the rate, in bytes/s, for which streams begin while nothing is known of the path: many lines
-	// carry less.
+	// carry less. Handshakes show no more than hostRate, because hosts need time for them, too.
 	unknownRate = 60e6 / 8
+	hostRate    = 30e6 / 8
 
 	// FewStreams is how many hide the pauses of one another on any path.
 	FewStreams = 4
+	// leastStreams is how many do on a slow line, where a stream has enough to send for long.
+	leastStreams = 2
 )
 
-// Joined is how many of that many streams may send at a rate in bytes/s, or while that is +Inf, over a path of that
-// round trip time with segments of mss bytes, at least FewStreams: each may send its first window in a round trip. Linux
-// does not pace the first ten segments of a stream (tcp_update_skb_after_send in net/ipv4/tcp_output.c), so that all
-// streams together would fill the queue of a slow line before anything is known.
+// Joined is how many of that many streams may send at a rate in bytes/s over a path of that round trip time with
+// segments of mss bytes: each may send its first window in a round trip. Linux does not pace the first ten segments of
+// a stream (tcp_update_skb_after_send in net/ipv4/tcp_output.c), so that all streams together would fill the queue of
+// a slow line before anything is known. Later, the packets of many streams on a slow line are so far apart that the
+// peer waits with their acknowledgements, and each smoothed RTT follows slowly.
 func Joined(rate float64, rtt time.Duration, mss, most int) int {
-	if math.IsInf(rate, 1) {
-		rate = unknownRate
-	}
 	n := math.Ceil(rate * rtt.Seconds() / float64(firstWindow*max(mss, 1)))
-	return min(most, max(FewStreams, int(min(n, float64(most)))))
+	return min(most, max(leastStreams, int(min(n, float64(most)))))
+}
+
+// Slow reports whether handshakes have shown a rate in bytes/s that is the line's, and not only that of hosts. 0 is
+// unknown.
+func Slow(carries float64) bool { return 0 < carries && carries < hostRate }
+
+// Begin is how many of that many streams may send before anything was delivered. carries is the rate in bytes/s that
+// handshakes have shown, 0 is unknown.
+func Begin(carries float64, rtt time.Duration, mss, most int) int {
+	if Slow(carries) {
+		return Joined(carries, rtt, mss, most)
+	}
+	return max(min(most, FewStreams), Joined(unknownRate, rtt, mss, most))
 }
 
 // Start judges the path to a peer while a session connects, before it sends any payload.

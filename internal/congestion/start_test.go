@@ -152,15 +152,35 @@ func TestJoined(t *testing.T) {
 		most int
 		want int
 	}{
-		{math.Inf(1), 15 * ms, 16, 8}, // nothing is known: as for 60 Mbit/s
-		{math.Inf(1), 2 * ms, 16, 4},
-		{math.Inf(1), 50 * ms, 16, 16},
-		{math.Inf(1), 15 * ms, 3, 3},
-		{10e6, 15 * ms, 16, 4},
+		{math.Inf(1), 15 * ms, 16, 16},
+		{10e6, 15 * ms, 16, 2},
+		{10e6, 15 * ms, 1, 1},
 		{100e6, 15 * ms, 16, 13},
 		{1e9, 15 * ms, 16, 16},
 		{1e6, 1500 * ms, 16, 13},
 	} {
 		require.Equal(t, c.want, Joined(c.rate/8, c.rtt, 1448, c.most), "%v", c)
+	}
+}
+
+func TestBegin(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		carries float64 // bit/s
+		rtt     time.Duration
+		most    int
+		want    int
+	}{
+		{0, 15 * ms, 16, 8}, // nothing is known: as for 60 Mbit/s
+		{0, 2 * ms, 16, 4},
+		{0, 50 * ms, 16, 16},
+		{0, 15 * ms, 3, 3},
+		{31e6, 15 * ms, 16, 8}, // a host needs as long
+		{7e6, 60 * ms, 16, 4},
+		{7e6, 600 * ms, 16, 16},
+		{3e6, 30 * ms, 16, 2},
+		{3e6, 30 * ms, 1, 1},
+	} {
+		require.Equal(t, c.want, Begin(c.carries/8, c.rtt, 1448, c.most), "%v", c)
 	}
 }

@@ -4,7 +4,6 @@ package session
 
 import (
 	"context"
-	"math"
 	"sync"
 	"time"
 
@@ -129,11 +128,15 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		w.free = lowStreams
 	case low:
 		w.joined = lowStreams
+		if ok {
+			w.joined = min(lowStreams, congestion.Begin(set.carries(), i.RTT, i.SndMSS, InitialStreams))
+		}
 	case ok && i.Protocol != transport.QUIC && !t.Fixed && !t.Relayed:
-		if n := congestion.Joined(math.Inf(1), i.RTT, i.SndMSS, InitialStreams); n < InitialStreams {
+		if n := congestion.Begin(set.carries(), i.RTT, i.SndMSS, InitialStreams); n < InitialStreams {
 			w.joined, w.every = n, congestion.LeastEvery // the others shall not wait for much longer than a round trip
 		}
 	}
+	w.fixed = t.Fixed
 	tuner.run(ctx)
 }
 

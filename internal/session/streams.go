@@ -28,6 +28,9 @@ type StreamSet struct {
 	// on it; 0 where it is not narrow, and while nothing is known. It is set before the first stream is
 	// added; nil knows nothing.
 	Narrow func() (rate float64, streams int)
+	// Carries returns the rate in bytes/s that the line carries at least, by the handshakes so far; 0 is
+	// unknown. Nil is never known.
+	Carries func() float64
 
 	mu    sync.Mutex // guards what follows
 	conns map[uint64]*DataStream
@@ -86,6 +89,13 @@ func NarrowLine(rate uint64, rtt time.Duration, most int) func() (float64, int) 
 // leastLine is the rate in bytes/s of the slowest line that is measured: 9.6 kbit/s. A session that begins with much
 // less never gets anywhere, whether a peer says so or a host slept while it connected.
 const leastLine = 9600.0 / 8
+
+func (s *StreamSet) carries() float64 {
+	if s == nil || s.Carries == nil {
+		return 0
+	}
+	return s.Carries()
+}
 
 func (s *StreamSet) narrow() (rate float64, streams int) {
 	if s == nil || s.Narrow == nil {

@@ -32,7 +32,9 @@ type window struct {
 	quick   bool          // the streams shall be quick
 	gentle  bool          // the host does not let them
 	relayed bool          // the streams end at a relay
+	fixed   bool          // the user chose how many streams
 	joined  int           // streams that may send if none are free: more of them for a larger rate; 0 is all
+	enough  time.Duration // when there were not far more streams than the line needs, the last time
 
 	held  map[uint64]bool   // streams that only finish what they have
 	shown time.Duration     // when another one has shown the RTT last
@@ -96,11 +98,11 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		return w.release(streams)
 	}
 	decided := w.control.Update(s)
-	w.join(s, decided)
-	w.every = decided.Every
-	if w.least == 0 || s.RTT < w.least {
+	if s.RTT > 0 && (w.least == 0 || s.RTT < w.least) {
 		w.least = s.RTT
 	}
+	w.join(s, decided, quic(infos))
+	w.every = decided.Every
 	searches := decided.State == congestion.Startup || decided.State == congestion.Drain
 	if searches && !math.IsInf(decided.Rate, 1) || queues(s.RTT, w.least) {
 		w.queued = now
@@ -187,16 +189,42 @@ func (w *window) turns(streams []*DataStream, infos map[uint64]transport.Info, s
 	return turns
 }
 
-// join lets more streams send, as the rate of the path becomes known, or where more help against loss.
-func (w *window) join(s congestion.Sample, x congestion.Decision) {
-	if w.joined == 0 || s.RTT == 0 || math.IsInf(x.Rate, 1) && s.RTT >= nearRTT {
+// join lets more streams send, as the rate of the path becomes known, or where more help against loss. On a line that
+// needs far fewer for long, it lets fewer send.
+func (w *window) join(s congestion.Sample, x congestion.Decision, quic bool) {
+	if s.RTT == 0 {
 		return
 	}
-	w.joined = max(w.joined, congestion.Joined(x.Rate, s.RTT, s.MSS, InitialStreams))
-	if w.joined == InitialStreams || s.RTT < nearRTT || x.Behind || x.Need > 0 {
-		w.joined = 0
+	carries, rate := w.set.carries(), x.Rate
+	if congestion.Slow(carries) { // the rate of a start is far more than such a line carries
+		rate = min(rate, x.Line)
+	}
+	n := congestion.Joined(rate, w.least, s.MSS, InitialStreams)
+	switch used := cmp.Or(w.joined, InitialStreams); {
+	case s.RTT < nearRTT || x.Behind || x.Need > 0:
+		w.joined, w.enough = 0, s.At
+		return
+	case math.IsInf(x.Rate, 1):
+		n = congestion.Begin(carries, s.RTT, s.MSS, InitialStreams)
+	case w.fixed || quic || x.State != congestion.Cruise:
+		w.enough = s.At
+	default:
+		if m := congestion.Joined(x.Line, w.least, s.MSS, InitialStreams); 2*m > used {
+			w.enough = s.At
+		} else if s.At-w.enough > fewerAfter {
+			w.joined, w.enough = m, s.At
+			return
+		}
+	}
+	if w.joined > 0 {
+		if w.joined = max(w.joined, n); w.joined == InitialStreams {
+			w.joined = 0
+		}
 	}
 }
+
+// fewerAfter is for how long a line must need far fewer streams: it may only have paused.
+const fewerAfter = 3 * time.Second
 
 // release leaves streams to a relay to the congestion control of each. A relay takes what its next leg
 // carries, of each stream for itself: the kernel then acknowledges late, which looks like the queue of
@@ -260,9 +288,11 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	s.At = now.Sub(w.began)
 	var rtts, held []transport.Info
 	var busy, windowed time.Duration
+	// Elsewhere, the small packets of handshakes count as full ones: a fast line carries what they seem to be.
+	slow := congestion.Slow(w.set.carries())
 	for id, i := range infos {
 		before, known := w.seen[id]
-		if !known && i.Protocol == transport.QUIC { // the handshake shows no rate
+		if !known && (i.Protocol == transport.QUIC || slow) { // its handshake shows no rate
 			before.Info = i
 		}
 		stuck := now

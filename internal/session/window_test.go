@@ -359,29 +359,67 @@ func TestWindowQUICBesideOthers(t *testing.T) {
 	require.True(t, beside, "it has seen others")
 }
 
-// More streams send as the rate becomes known, all where that is large or more help against loss. They do not become
-// fewer again.
+// More streams send as the rate becomes known, all where that is large or more help against loss.
 func TestWindowJoin(t *testing.T) {
 	const mbit = 1e6 / 8
 	for _, c := range []struct {
-		what   string
-		before int
-		rtt    time.Duration
-		x      congestion.Decision
-		want   int
+		what    string
+		before  int
+		carries float64 // by handshakes
+		rtt     time.Duration
+		x       congestion.Decision
+		want    int
 	}{
-		{"nothing is known", 6, 15 * time.Millisecond, congestion.Decision{Rate: math.Inf(1)}, 6},
-		{"slow", 4, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit}, 4},
-		{"faster", 4, 15 * time.Millisecond, congestion.Decision{Rate: 60 * mbit}, 8},
-		{"slower again", 8, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit}, 8},
-		{"fast", 4, 15 * time.Millisecond, congestion.Decision{Rate: 300 * mbit}, 0},
-		{"lossy", 4, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Need: 9}, 0},
-		{"near", 4, nearRTT / 2, congestion.Decision{Rate: math.Inf(1)}, 0},
-		{"all", 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit}, 0},
+		{"nothing is known", 6, 0, 15 * time.Millisecond, congestion.Decision{Rate: math.Inf(1)}, 8},
+		{"handshakes show a slow line", 2, 7 * mbit, 60 * time.Millisecond, congestion.Decision{Rate: math.Inf(1)}, 4},
+		{"handshakes are as fast as hosts", 2, 40 * mbit, 60 * time.Millisecond, congestion.Decision{Rate: math.Inf(1)}, 0},
+		{"slow", 4, 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Line: 30 * mbit}, 4},
+		{"faster", 4, 0, 15 * time.Millisecond, congestion.Decision{Rate: 60 * mbit, Line: 60 * mbit}, 8},
+		{"the start tries far more", 2, 7 * mbit, 60 * time.Millisecond, congestion.Decision{Rate: 100 * mbit, Line: 5 * mbit}, 3},
+		{"a host was late with handshakes", 2, 7 * mbit, 60 * time.Millisecond, congestion.Decision{Rate: 100 * mbit, Line: 50 * mbit}, 0},
+		{"slower again", 8, 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Line: 30 * mbit}, 8},
+		{"fast", 4, 0, 15 * time.Millisecond, congestion.Decision{Rate: 300 * mbit, Line: 300 * mbit}, 0},
+		{"lossy", 4, 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Line: 30 * mbit, Need: 9}, 0},
+		{"near", 4, 0, nearRTT / 2, congestion.Decision{Rate: math.Inf(1)}, 0},
+		{"all", 0, 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Line: 30 * mbit}, 0},
 	} {
-		w := newWindow(nil)
-		w.joined = c.before
-		w.join(congestion.Sample{RTT: c.rtt, MSS: 1448}, c.x)
+		w := newWindow(&StreamSet{Carries: func() float64 { return c.carries }})
+		w.joined, w.least = c.before, c.rtt
+		w.join(congestion.Sample{RTT: c.rtt, MSS: 1448}, c.x, false)
 		require.Equal(t, c.want, w.joined, c.what)
 	}
+}
+
+// Fewer streams send where the line needs far fewer for long, and more again once it carries more.
+func TestWindowJoinFewer(t *testing.T) {
+	const mbit = 1e6 / 8
+	slow := congestion.Decision{State: congestion.Cruise, Rate: 5 * mbit, Line: 5 * mbit}
+	contest, lossy, fast := slow, slow, slow
+	contest.State, lossy.Behind, fast.Rate, fast.Line = congestion.Compete, true, 300*mbit, 300*mbit
+	step := func(w *window, at time.Duration, x congestion.Decision) int {
+		w.join(congestion.Sample{At: at, RTT: 90 * time.Millisecond, MSS: 1448}, x, false)
+		return w.joined
+	}
+	begin := func() *window {
+		w := newWindow(&StreamSet{})
+		w.least = 60 * time.Millisecond
+		return w
+	}
+	for name, x := range map[string]congestion.Decision{"contest": contest, "lossy": lossy, "fast": fast} {
+		w := begin()
+		step(w, 0, slow)
+		step(w, fewerAfter, x)
+		require.Zero(t, step(w, fewerAfter+time.Millisecond, slow), name)
+	}
+	fixed := begin()
+	fixed.fixed = true
+	step(fixed, 0, slow)
+	require.Zero(t, step(fixed, 2*fewerAfter, slow), "the user chose")
+
+	w := begin()
+	require.Zero(t, step(w, 0, slow))
+	require.Zero(t, step(w, fewerAfter, slow), "not for long")
+	require.Equal(t, 3, step(w, fewerAfter+time.Millisecond, slow))
+	require.Equal(t, 3, step(w, 3*fewerAfter, slow))
+	require.Zero(t, step(w, 3*fewerAfter+time.Millisecond, fast))
 }
