@@ -220,7 +220,7 @@ func (d *dialer) joinBy(ctx context.Context, id uint64, path transport.Path, by 
 	}
 	d.connected.Store(true)
 	m := &wire.Join{Version: wire.Version, Session: d.hello.Session, Secret: d.hello.Secret, Stream: id,
-		SockBuf: int64(d.cfg.SockBuf), Congestion: d.cfg.Congestion}
+		SockBuf: int64(d.cfg.SockBuf), Congestion: d.cfg.Congestion, Line: uint64(d.gate.carries())}
 	if _, err := conn.Write(wire.Append(nil, m)); err != nil {
 		_ = conn.Close()
 		return nil, err

@@ -226,8 +226,11 @@ func (g *startGate) carries() float64 {
 	if g.most == 0 || g.alone {
 		return 0
 	}
-	return g.start.Rate()
+	return min(g.start.Rate(), fastest)
 }
+
+// fastest is more than any line carries, bytes/s: handshakes that take no time show no rate.
+const fastest = 1e12 / 8
 
 // narrow returns the rate in bytes/s that a narrow line carries at least, and the number of data streams
 // that it carries. Both are 0 where the line is not narrow, and while nothing is known. On a near path the

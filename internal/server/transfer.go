@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/session"
@@ -32,6 +33,7 @@ type transferSession struct {
 	forced session.LivePriority // by the administrator, "" is not at all
 
 	siblings session.Siblings // what it hears if it sends
+	carries  atomic.Uint64    // bytes/s that the line carries at least, by the client's handshakes; 0 is unknown
 
 	// Set once before data streams can join.
 	share     *liveShare
@@ -65,6 +67,7 @@ func (x *transferSession) transfer(ctx context.Context) (err error) {
 	s := x.server
 	began := time.Now()
 	x.set = session.NewStreamSet(x.flows(&x.own))
+	x.set.Carries = func() float64 { return float64(x.carries.Load()) }
 	if info, ok := x.conn.Info(); ok {
 		x.set.Narrow = session.NarrowLine(x.hello.Line, info.RTT, session.InitialStreams)
 	}
@@ -228,6 +231,9 @@ func (x *transferSession) join(c *connection, m *wire.Join) error {
 			"the server has no room for another data stream of this session")
 	}
 	defer release()
+	for old := x.carries.Load(); m.Line > old && !x.carries.CompareAndSwap(old, m.Line); {
+		old = x.carries.Load()
+	}
 	d := x.set.Add(m.Stream, c.Conn, session.MaxStreams)
 	if d == nil {
 		return wire.Errorf(wire.CodeBusy,

@@ -181,6 +181,7 @@ type Join struct {
 	Stream     uint64 // number of the stream within its session, never used twice
 	SockBuf    int64
 	Congestion string
+	Line       uint64 // bytes/s that the line carries at least, by the client's handshakes so far; 0 is unknown
 }
 
 // Type implements Message.
@@ -193,6 +194,7 @@ func (m *Join) encode(e *encoder) {
 	e.uint(m.Stream)
 	e.uint(uint64(m.SockBuf))
 	e.string(m.Congestion)
+	e.uint(m.Line)
 }
 
 func (m *Join) decode(d *decoder) {
@@ -204,6 +206,9 @@ func (m *Join) decode(d *decoder) {
 	m.Stream = d.uint()
 	m.SockBuf = d.nonNegative()
 	m.Congestion = d.string(maxAlgorithm)
+	if d.more() {
+		m.Line = d.uint()
+	}
 }
 
 // Welcome is the server's answer to a Hello that it accepts.

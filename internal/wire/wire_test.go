@@ -33,7 +33,7 @@ func examples() []Message {
 			},
 			Select: Select{Rules: []string{"*.o", "!x"}, MaxSize: 7, NewerThan: -8, OneFileSystem: true, Compress: "auto"}, Snapshot: "2026-11-20T020000Z",
 			Replaces: [16]byte{3}, Priority: LowPriority, Capability: []byte("cap"), Relayed: true, Range: Range{Log: 34, Number: 300}, Line: 1200},
-		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno"},
+		&Join{Version: Version, Session: [16]byte{1}, Secret: [32]byte{2}, Stream: 7, SockBuf: 1, Congestion: "reno", Line: 600_000},
 		&Welcome{Agent: "a", Host: "h", MaxStreams: 64, LeastPriority: LowPriority, MostPriority: HighPriority, Ways: true},
 		&Refuse{Code: CodeTrust, Text: "no"},
 		&Manifest{Single: true, Prune: true, Delta: true},
@@ -118,6 +118,9 @@ func TestShorter(t *testing.T) {
 	require.Equal(t, uint64(7), hello.(*Hello).Range.Number)
 	_, err = Decode(TypeHello, cut(&Hello{Version: Version}, 2))
 	require.ErrorIs(t, err, ErrMalformed, "half a range")
+	join, err := Decode(TypeJoin, cut(&Join{Version: Version, Stream: 7, Congestion: "reno"}, 1))
+	require.NoError(t, err)
+	require.Equal(t, &Join{Version: Version, Stream: 7, Congestion: "reno"}, join, "without the rate of the line")
 	welcome, err := Decode(TypeWelcome, cut(&Welcome{MaxStreams: 3, LeastPriority: LowPriority, MostPriority: LowPriority, Ways: true}, 3))
 	require.NoError(t, err)
 	require.Equal(t, &Welcome{MaxStreams: 3}, welcome)
