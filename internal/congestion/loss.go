@@ -22,8 +22,11 @@ const (
 	// loss again it stays twice as long, up to longHold.
 	firstHold = 4 * time.Second
 	longHold  = time.Minute
-	// holdPackets is the least of such a stay: finding loss again costs some packets.
+	// A policer that lets little through is left alone for holdPackets at first, because finding it again costs
+	// some, but at most for slowHold, and never for longer than longestHold: it may be gone.
 	holdPackets = 100
+	slowHold    = 30 * time.Second
+	longestHold = 5 * time.Minute
 
 	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
 	tellingLosses = 8
@@ -56,11 +59,11 @@ type losses struct {
 	drops     drops
 }
 
-// drops counts the round trips of late in which something was lost.
+// drops counts the round trips of late in which something arrived, and something was lost.
 type drops struct {
-	from Sample        // before the first of them
-	last time.Duration // when the latest was
-	n    int           // how many
+	from Sample // before the first of them
+	last Sample // in the latest
+	n    int    // how many
 }
 
 // look is a time in which less is sent, to see whether less is lost then.
@@ -171,7 +174,8 @@ func (c *Controller) heed(s Sample) bool {
 			return false
 		}
 		if m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
-			if l.policed > 0 && s.At-l.fresh.At > m.steadyWindow() { // the policer still let more through when it was found
+			// The policer still let more through when it was found.
+			if l.policed > 0 && s.At < l.ceilUntil+max(2*firstHold, 20*s.RTT) && s.At-l.fresh.At > m.steadyWindow() {
 				c.line, m.rates = m.steady, nil
 				c.police(s, m.steady)
 			}
@@ -209,21 +213,23 @@ func (c *Controller) heed(s Sample) bool {
 
 // starve acts on loss that goes on and on and is too much for chance, while far less is delivered than the
 // session believes. That is a policer, which holds streams back so much that they look as if a host paused:
-// what arrives then is all that passes. An outage loses much only once, and a queue of others delays.
+// what arrives then is all that passes. In an outage nothing arrives between two losses, and a queue of others
+// delays.
 func (c *Controller) starve(s Sample) {
 	d := &c.loss.drops
 	trip := max(s.RTT, leastWindow)
-	if c.state != Cruise || s.Delivered == 0 || c.others.brim > 0 || s.RTT-c.model.base > c.aim(s) || s.At-d.last > max(8*trip, mostSteady) {
-		*d = drops{last: s.At}
+	outage := s.At < c.outage.deaf || c.state != Cruise || s.Delivered == 0
+	if outage || c.others.brim > 0 || s.RTT-c.model.base > c.aim(s) || s.At-d.last.At > max(8*trip, mostSteady) {
+		*d = drops{last: s}
 	}
-	if s.Lost == c.prior.Lost || s.At-d.last < trip {
+	if s.Lost == c.prior.Lost || s.At-d.last.At < trip || s.Delivered == d.last.Delivered {
 		return
 	}
 	if d.n == 0 {
 		d.from = c.prior
 	}
-	d.last = s.At
-	if d.n++; d.n < tellingLosses {
+	d.last = s
+	if d.n++; d.n < tellingLosses || s.Delivered-d.from.Delivered < tellingLosses*int64(s.MSS) {
 		return
 	}
 	passed := rateSince(d.from, s)
@@ -259,9 +265,9 @@ func (c *Controller) lately(s Sample) float64 {
 // was so.
 func (c *Controller) police(s Sample, passed float64) {
 	l := &c.loss
-	least := max(firstHold, c.packets(holdPackets, c.last.MSS))
+	least := max(firstHold, min(seconds(float64(holdPackets*c.last.MSS)/passed), slowHold))
 	if l.policed > 0 && max(l.policed/passed, passed/l.policed) < nearLoss {
-		l.hold = min(2*l.hold, max(longHold, longHold/firstHold*least))
+		l.hold = min(2*l.hold, longHold/firstHold*least, longestHold)
 	} else {
 		l.hold = least
 	}

@@ -108,6 +108,42 @@ func TestPolicedLasts(t *testing.T) {
 	}
 }
 
+// TestOutageIsNoPolicer: in an outage kernels send again at growing intervals, each stream by its own timer. What is
+// lost so says nothing about the rate, also while streams recover one after the other.
+func TestOutageIsNoPolicer(t *testing.T) {
+	t.Parallel()
+	const rate, mss = 5e6 / 8, 1448
+	c := congestion.New()
+	d := congestion.Decision{Rate: 2 * rate}
+	s := congestion.Sample{MSS: mss, Streams: 16, Backlog: 1e6}
+	queue := 0.0 // s
+	sends := func(till, again time.Duration, arrives float64) {
+		lost := s.At
+		for s.At < till {
+			s.At += congestion.Every
+			s.RTT = 40 * ms
+			if again == 0 {
+				queue = min(max(0, queue+(min(d.Rate, 4*rate)/rate-1)*congestion.Every.Seconds()), 0.05)
+				s.RTT = 40*ms + time.Duration(queue*float64(time.Second))
+			}
+			flows := arrives * min(d.Rate, rate)
+			s.Delivered += int64(flows * congestion.Every.Seconds())
+			s.InFlight = max(8*mss, int64(flows*s.RTT.Seconds()))
+			if again > 0 && s.At-lost >= again {
+				s.Lost += mss
+				lost = s.At
+			}
+			d = c.Update(s)
+		}
+	}
+	sends(20*time.Second, 0, 1)
+	require.Equal(t, congestion.Cruise, d.State)
+	sends(28*time.Second, 300*ms, 0)
+	sends(29*time.Second, 100*ms, 0.2)
+	sends(32*time.Second, 0, 1)
+	require.Greater(t, d.Rate, rate/2)
+}
+
 // lateAtTimes are pauses of a host that other programs share.
 func lateAtTimes(where simulate.Side, till time.Duration, random *rand.Rand) (all []simulate.Pause) {
 	for at := time.Duration(random.IntN(1000)) * ms; at < till; {

@@ -123,20 +123,26 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 	if low {
 		w.every = congestion.LeastEvery
 	}
-	switch i, ok := e.control.Info(); {
+	i, ok := e.control.Info()
+	rtt := i.RTT
+	switch {
 	case low && t.Fixed:
 		w.free = lowStreams
 	case low:
 		w.joined = lowStreams
-		if ok {
+		if ok && !t.Relayed {
 			w.joined = min(lowStreams, congestion.Begin(set.carries(), i.RTT, i.SndMSS, InitialStreams))
 		}
-	case ok && i.Protocol != transport.QUIC && !t.Fixed && !t.Relayed:
-		if n := congestion.Begin(set.carries(), i.RTT, i.SndMSS, InitialStreams); n < InitialStreams {
+	case ok && i.Protocol != transport.QUIC && !t.Fixed && !t.Relayed && tuner.priority() != congestion.High:
+		n := congestion.Begin(set.carries(), i.RTT, i.SndMSS, InitialStreams)
+		if set.Carries != nil && set.carries() == 0 { // the streams that bring news of the line come now
+			n = congestion.FewStreams
+		}
+		if n < InitialStreams {
 			w.joined, w.every = n, congestion.LeastEvery // the others shall not wait for much longer than a round trip
 		}
 	}
-	w.fixed = t.Fixed
+	w.fixed, w.least = t.Fixed, rtt
 	tuner.run(ctx)
 }
 

@@ -101,7 +101,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	if s.RTT > 0 && (w.least == 0 || s.RTT < w.least) {
 		w.least = s.RTT
 	}
-	w.join(s, decided, quic(infos))
+	w.join(s, decided, p, quic(infos))
 	w.every = decided.Every
 	searches := decided.State == congestion.Startup || decided.State == congestion.Drain
 	if searches && !math.IsInf(decided.Rate, 1) || queues(s.RTT, w.least) {
@@ -190,9 +190,10 @@ func (w *window) turns(streams []*DataStream, infos map[uint64]transport.Info, s
 }
 
 // join lets more streams send, as the rate of the path becomes known, or where more help against loss. On a line that
-// needs far fewer for long, it lets fewer send.
-func (w *window) join(s congestion.Sample, x congestion.Decision, quic bool) {
-	if s.RTT == 0 {
+// needs far fewer for long, it lets fewer send, but with high priority: beside others it has as many as it may.
+func (w *window) join(s congestion.Sample, x congestion.Decision, p congestion.Priority, quic bool) {
+	rtt := cmp.Or(s.RTT, w.least)
+	if rtt == 0 {
 		return
 	}
 	carries, rate := w.set.carries(), x.Rate
@@ -201,16 +202,19 @@ func (w *window) join(s congestion.Sample, x congestion.Decision, quic bool) {
 	}
 	n := congestion.Joined(rate, w.least, s.MSS, InitialStreams)
 	switch used := cmp.Or(w.joined, InitialStreams); {
-	case s.RTT < nearRTT || x.Behind || x.Need > 0:
-		w.joined, w.enough = 0, s.At
+	case x.Behind || x.Need > 0:
+		w.joined, w.enough = 0, s.At+helpedFor
+		return
+	case rtt < nearRTT || p == congestion.High:
+		w.joined = 0
 		return
 	case math.IsInf(x.Rate, 1):
-		n = congestion.Begin(carries, s.RTT, s.MSS, InitialStreams)
-	case w.fixed || quic || x.State != congestion.Cruise:
-		w.enough = s.At
+		n = congestion.Begin(carries, rtt, s.MSS, InitialStreams)
+	case w.fixed || quic || x.State != congestion.Cruise || s.Backlog == 0:
+		w.enough = max(w.enough, s.At)
 	default:
 		if m := congestion.Joined(x.Line, w.least, s.MSS, InitialStreams); 2*m > used {
-			w.enough = s.At
+			w.enough = max(w.enough, s.At)
 		} else if s.At-w.enough > fewerAfter {
 			w.joined, w.enough = m, s.At
 			return
@@ -223,8 +227,12 @@ func (w *window) join(s congestion.Sample, x congestion.Decision, quic bool) {
 	}
 }
 
-// fewerAfter is for how long a line must need far fewer streams: it may only have paused.
-const fewerAfter = 3 * time.Second
+const (
+	// fewerAfter is for how long a line must need far fewer streams: it may only have paused.
+	fewerAfter = 3 * time.Second
+	// helpedFor is for how long streams stay that have helped against loss.
+	helpedFor = time.Minute
+)
 
 // release leaves streams to a relay to the congestion control of each. A relay takes what its next leg
 // carries, of each stream for itself: the kernel then acknowledges late, which looks like the queue of

@@ -385,7 +385,7 @@ func TestWindowJoin(t *testing.T) {
 	} {
 		w := newWindow(&StreamSet{Carries: func() float64 { return c.carries }})
 		w.joined, w.least = c.before, c.rtt
-		w.join(congestion.Sample{RTT: c.rtt, MSS: 1448}, c.x, false)
+		w.join(congestion.Sample{RTT: c.rtt, MSS: 1448, Backlog: 1}, c.x, congestion.Normal, false)
 		require.Equal(t, c.want, w.joined, c.what)
 	}
 }
@@ -395,9 +395,10 @@ func TestWindowJoinFewer(t *testing.T) {
 	const mbit = 1e6 / 8
 	slow := congestion.Decision{State: congestion.Cruise, Rate: 5 * mbit, Line: 5 * mbit}
 	contest, lossy, fast := slow, slow, slow
+	priority, backlog := congestion.Normal, int64(1)
 	contest.State, lossy.Behind, fast.Rate, fast.Line = congestion.Compete, true, 300*mbit, 300*mbit
 	step := func(w *window, at time.Duration, x congestion.Decision) int {
-		w.join(congestion.Sample{At: at, RTT: 90 * time.Millisecond, MSS: 1448}, x, false)
+		w.join(congestion.Sample{At: at, RTT: 90 * time.Millisecond, MSS: 1448, Backlog: backlog}, x, priority, false)
 		return w.joined
 	}
 	begin := func() *window {
@@ -411,6 +412,18 @@ func TestWindowJoinFewer(t *testing.T) {
 		step(w, fewerAfter, x)
 		require.Zero(t, step(w, fewerAfter+time.Millisecond, slow), name)
 	}
+	helped := begin()
+	step(helped, 0, lossy)
+	require.Zero(t, step(helped, helpedFor, slow), "they help against loss")
+	priority = congestion.High
+	high := begin()
+	step(high, 0, slow)
+	require.Zero(t, step(high, 2*fewerAfter, slow), "high")
+	priority, backlog = congestion.Normal, 0
+	source := begin()
+	step(source, 0, slow)
+	require.Zero(t, step(source, 2*fewerAfter, slow), "the source is slow")
+	backlog = 1
 	fixed := begin()
 	fixed.fixed = true
 	step(fixed, 0, slow)

@@ -394,7 +394,8 @@ func TestPowerLossFacts(t *testing.T) {
 	r := recorded(t, c, target, map[fileKey]int{})
 	url, err := bufio.NewReader(out).ReadString('\n')
 	require.NoError(t, err)
-	said, err := left.command("send", "--quiet", "--snapshot=2026-11-20T020000Z", source+"/", strings.TrimSpace(url)+"/series").CombinedOutput()
+	// A server whose every call is recorded may be silent for too long on a busy machine.
+	said, err := left.command("send", "--quiet", "--retry-for=2m", "--snapshot=2026-11-20T020000Z", source+"/", strings.TrimSpace(url)+"/series").CombinedOutput()
 	r.kill()
 	require.NoError(t, err, "%s", said)
 	require.NoError(t, r.err)
