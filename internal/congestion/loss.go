@@ -18,15 +18,16 @@ const (
 	// fullQueue is how much longer than usual a queue must be, as delay, to count as full.
 	fullQueue = 250 * time.Microsecond
 
-	// firstHold is how long a session stays below a rate that made loss; each time that it finds
-	// loss again it stays twice as long, up to longHold.
+	// firstHold is how long a session stays below a rate that made loss, at least; each time that it
+	// finds loss again it stays twice as long. What is older than longHold counts for nothing.
 	firstHold = 4 * time.Second
 	longHold  = time.Minute
 	// A policer that lets little through is left alone for holdPackets at first, because finding it again costs
-	// some, but at most for slowHold, and never for longer than longestHold: it may be gone.
+	// some, but at most for slowHold, and later for up to mostHolds times as long, or longestHold: it may be gone.
 	holdPackets = 100
 	slowHold    = 30 * time.Second
 	longestHold = 5 * time.Minute
+	mostHolds   = 15
 
 	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
 	tellingLosses = 8
@@ -267,7 +268,7 @@ func (c *Controller) police(s Sample, passed float64) {
 	l := &c.loss
 	least := max(firstHold, min(seconds(float64(holdPackets*c.last.MSS)/passed), slowHold))
 	if l.policed > 0 && max(l.policed/passed, passed/l.policed) < nearLoss {
-		l.hold = min(2*l.hold, longHold/firstHold*least, longestHold)
+		l.hold = min(2*l.hold, mostHolds*least, longestHold)
 	} else {
 		l.hold = least
 	}
