@@ -29,7 +29,7 @@ const (
 	// unknownRate is the rate, in bytes/s, for which streams begin while nothing is known of the path: many lines
 	// carry less. Handshakes show no more than hostRate, because hosts need time for them, too.
 	unknownRate = 60e6 / 8
-	hostRate    = 30e6 / 8
+	hostRate    = 20e6 / 8
 
 	// FewStreams is how many hide the pauses of one another on any path.
 	FewStreams = 4
