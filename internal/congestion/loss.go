@@ -18,8 +18,8 @@ const (
 	// fullQueue is how much longer than usual a queue must be, as delay, to count as full.
 	fullQueue = 250 * time.Microsecond
 
-	// firstHold is how long a session stays below a rate that made loss, at least; each time that it
-	// finds loss again it stays twice as long. What is older than longHold counts for nothing.
+	// firstHold is the least time for which a session stays below a rate that made loss. Each time that
+	// it finds loss again it stays twice as long. longHold is for how long what it once had counts.
 	firstHold = 4 * time.Second
 	longHold  = time.Minute
 	// A policer that lets little through is left alone for holdPackets at first, because finding it again costs

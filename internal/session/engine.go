@@ -124,7 +124,6 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 		w.every = congestion.LeastEvery
 	}
 	i, ok := e.control.Info()
-	rtt := i.RTT
 	switch {
 	case low && t.Fixed:
 		w.free = lowStreams
@@ -142,7 +141,7 @@ func (e *sendingEnd) Tune(ctx context.Context, set *StreamSet, t Tuning) {
 			w.joined, w.every = n, congestion.LeastEvery // the others shall not wait for much longer than a round trip
 		}
 	}
-	w.fixed, w.least = t.Fixed, rtt
+	w.fixed, w.least = t.Fixed, i.RTT
 	tuner.run(ctx)
 }
 

@@ -29,7 +29,7 @@ type StreamSet struct {
 	// added; nil knows nothing.
 	Narrow func() (rate float64, streams int)
 	// Carries returns the rate in bytes/s that the line carries at least, by the handshakes so far; 0 is
-	// unknown. Nil is never known.
+	// unknown. It is set before the first stream is added; nil knows nothing.
 	Carries func() float64
 
 	mu    sync.Mutex // guards what follows

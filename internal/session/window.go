@@ -296,7 +296,8 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 	s.At = now.Sub(w.began)
 	var rtts, held []transport.Info
 	var busy, windowed time.Duration
-	// Elsewhere, the small packets of handshakes count as full ones: a fast line carries what they seem to be.
+	// On other lines the small packets of handshakes count as full ones: a fast line carries as much, and a start that
+	// counts them ends sooner.
 	slow := congestion.Slow(w.set.carries())
 	for id, i := range infos {
 		before, known := w.seen[id]
