@@ -1,5 +1,5 @@
 // Package vaesgcm is AES-GCM at the full speed of a core. On processors that have AES and
-// carry-less multiplication on vectors of 64 bytes it uses code of its own, made for records of
+// carry-less multiplication on vectors of 64 or 32 bytes it uses code of its own, made for records of
 // about 16 KiB. Elsewhere, and where FIPS 140 binds the program, it uses crypto/cipher.
 //
 // Sections refer to NIST SP 800-38D unless they name FIPS 197. The arithmetic follows Intel's white
@@ -27,8 +27,10 @@ const (
 	// its values 0 and 1 are not used for data.
 	maxPlain = (1<<32 - 2) * blockSize
 
-	batchBlocks = 64 // blocks that the assembly processes at a time
-	lanes       = 4  // blocks in a vector
+	batchBlocks = 64 // blocks that the assembly processes at a time with vectors of 64 bytes
+	lanes       = 4  // blocks in such a vector
+
+	narrowBatch = 16 * blockSize // bytes that it processes at a time with vectors of 32 bytes
 )
 
 var errOpen = errors.New("cipher: message authentication failed") // the text of the standard library
@@ -42,10 +44,10 @@ func New(key []byte) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !haveVector || fips140.Enabled() || len(key) == 24 {
+	if !haveWide && !haveNarrow || fips140.Enabled() || len(key) == 24 {
 		return cipher.NewGCM(block)
 	}
-	return vectorGCM{newKey(key, block.Encrypt)}, nil
+	return vectorGCM{newKey(key, block.Encrypt), haveWide}, nil
 }
 
 // block is 16 bytes in the order of a message.
@@ -165,8 +167,69 @@ func (k *key) newMessage(nonce, additional []byte, n int) message {
 	}
 }
 
+// narrow seals or opens a message from src to dst, which has as many bytes, with vectors of 32 bytes, and sets
+// its tag.
+func (k *key) narrow(m *message, dst, src []byte, seals bool) {
+	var mask block
+	counter, hash := m.counter, m.head
+	count(&counter, 1)
+	encrypt(k, &mask, &counter)
+	count(&counter, 1)
+	multiply(&hash, &hash, &k.one)
+	if n := len(src) / narrowBatch; n > 0 {
+		if seals {
+			sealBatches(k, &counter, &hash, &dst[0], &src[0], n)
+		} else {
+			openBatches(k, &counter, &hash, &dst[0], &src[0], n)
+		}
+		count(&counter, uint32(16*n))
+		dst, src = dst[n*narrowBatch:], src[n*narrowBatch:]
+	}
+	if len(src) > 0 {
+		var stream [narrowBatch]byte // zeros, sealed
+		var none element
+		sealBatches(k, &counter, &none, &stream[0], &stream[0], 1)
+		if seals {
+			subtle.XORBytes(dst, src, stream[:])
+			k.hash(&hash, dst)
+		} else {
+			k.hash(&hash, src)
+			subtle.XORBytes(dst, src, stream[:])
+		}
+	}
+	k.add(&hash, m.lengths)
+	binary.BigEndian.PutUint64(m.tag[:], hash[1])
+	binary.BigEndian.PutUint64(m.tag[8:], hash[0])
+	subtle.XORBytes(m.tag[:], m.tag[:], mask[:])
+}
+
+// hash adds blocks to a hash. Zeros complete the last one.
+func (k *key) hash(hash *element, p []byte) {
+	for len(p) > 0 {
+		var b block
+		p = p[copy(b[:], p):]
+		k.add(hash, elementOf(&b))
+	}
+}
+
+// add adds an element to a hash.
+func (k *key) add(hash *element, e element) {
+	e[0] ^= hash[0]
+	e[1] ^= hash[1]
+	multiply(hash, &e, &k.one)
+}
+
+// count adds n to a counter block.
+func count(b *block, n uint32) {
+	c := b[nonceSize:]
+	binary.BigEndian.PutUint32(c, binary.BigEndian.Uint32(c)+n)
+}
+
 // vectorGCM is AES-GCM with the vector code.
-type vectorGCM struct{ key *key }
+type vectorGCM struct {
+	key  *key
+	wide bool // vectors have 64 bytes, otherwise 32
+}
 
 func (g vectorGCM) NonceSize() int { return nonceSize }
 
@@ -183,7 +246,11 @@ func (g vectorGCM) Seal(dst, nonce, plain, additional []byte) []byte {
 	all, out := extend(dst, len(plain)+tagSize)
 	checkOverlap(out, plain, additional)
 	m := g.key.newMessage(nonce, additional, len(plain))
-	seal(g.key, &m, unsafe.SliceData(out), unsafe.SliceData(plain), len(plain))
+	if g.wide {
+		seal(g.key, &m, unsafe.SliceData(out), unsafe.SliceData(plain), len(plain))
+	} else {
+		g.key.narrow(&m, out[:len(plain)], plain, true)
+	}
 	copy(out[len(plain):], m.tag[:])
 	return all
 }
@@ -200,7 +267,11 @@ func (g vectorGCM) Open(dst, nonce, sealed, additional []byte) ([]byte, error) {
 	all, out := extend(dst, n)
 	checkOverlap(out, sealed, additional)
 	m := g.key.newMessage(nonce, additional, n)
-	open(g.key, &m, unsafe.SliceData(out), unsafe.SliceData(sealed), n)
+	if g.wide {
+		open(g.key, &m, unsafe.SliceData(out), unsafe.SliceData(sealed), n)
+	} else {
+		g.key.narrow(&m, out, sealed[:n], false)
+	}
 	if subtle.ConstantTimeCompare(m.tag[:], sealed[n:]) != 1 {
 		clear(out)
 		return nil, errOpen

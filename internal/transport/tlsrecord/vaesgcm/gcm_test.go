@@ -36,16 +36,31 @@ func bytesFrom(source *rand.ChaCha8, n int) []byte {
 	return p
 }
 
-// both returns the vector implementation, whatever mode the program is in, and the standard library's.
-func both(t testing.TB, key []byte) (vector, standard cipher.AEAD) {
-	if !haveVector {
-		t.Skip("no AVX-512 with AES")
+// have says whether this processor can run the code with vectors of 64 bytes, or that with 32.
+func have(wide bool) bool { return haveWide || !wide && haveNarrow }
+
+// each runs a test with vectors of 64 and of 32 bytes, where this processor has them.
+func each[T interface {
+	testing.TB
+	Run(string, func(T)) bool
+}](t T, test func(t T, wide bool)) {
+	for _, wide := range []bool{true, false} {
+		t.Run(map[bool]string{true: "wide", false: "narrow"}[wide], func(t T) {
+			if !have(wide) {
+				t.Skip("no such vectors with AES")
+			}
+			test(t, wide)
+		})
 	}
+}
+
+// both returns a vector implementation, whatever mode the program is in, and the standard library's.
+func both(t testing.TB, wide bool, key []byte) (vector, standard cipher.AEAD) {
 	block, err := aes.NewCipher(key)
 	require.NoError(t, err)
 	standard, err = cipher.NewGCM(block)
 	require.NoError(t, err)
-	return vectorGCM{newKey(key, block.Encrypt)}, standard
+	return vectorGCM{newKey(key, block.Encrypt), wide}, standard
 }
 
 func unhex(t *testing.T, s string) []byte {
@@ -65,7 +80,7 @@ func TestNew(t *testing.T) {
 		require.Equal(t, 12, aead.NonceSize())
 		require.Equal(t, 16, aead.Overhead())
 		_, vector := aead.(vectorGCM)
-		require.Equal(t, haveVector && !fips140.Enabled() && n != 24, vector)
+		require.Equal(t, haveNarrow && !fips140.Enabled() && n != 24, vector)
 	}
 }
 
@@ -79,43 +94,45 @@ func TestFIPS(t *testing.T) {
 
 // TestKnownAnswers has test cases 1 to 4 and 13 to 16 of the GCM specification that NIST's publication adopts.
 func TestKnownAnswers(t *testing.T) {
-	const (
-		key   = "feffe9928665731c6d6a8f9467308308"
-		nonce = "cafebabefacedbaddecaf888"
-		plain = "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72" +
-			"1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b391aafd255"
-		additional = "feedfacedeadbeeffeedfacedeadbeefabaddad2"
-		sealed128  = "42831ec2217774244b7221b784d0d49ce3aa212f2c02a4e035c17e2329aca12e" +
-			"21d514b25466931c7d8f6a5aac84aa051ba30b396a0aac973d58e091473f5985"
-		sealed256 = "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa" +
-			"8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662898015ad"
-	)
-	zero := strings.Repeat("0", 64)
-	for i, c := range []struct{ key, nonce, plain, additional, sealed, tag string }{
-		{zero[:32], zero[:24], "", "", "", "58e2fccefa7e3061367f1d57a4e7455a"},
-		{zero[:32], zero[:24], zero[:32], "", "0388dace60b6a392f328c2b971b2fe78", "ab6e47d42cec13bdf53a67b21257bddf"},
-		{key, nonce, plain, "", sealed128, "4d5c2af327cd64a62cf35abd2ba6fab4"},
-		{key, nonce, plain[:120], additional, sealed128[:120], "5bc94fbc3221a5db94fae95ae7121a47"},
-		{zero, zero[:24], "", "", "", "530f8afbc74536b9a963b4f1c4cb738b"},
-		{zero, zero[:24], zero[:32], "", "cea7403d4d606b6e074ec5d3baf39d18", "d0d1c8a799996bf0265b98b5d48ab919"},
-		{key + key, nonce, plain, "", sealed256, "b094dac5d93471bdec1a502270e3cc6c"},
-		{key + key, nonce, plain[:120], additional, sealed256[:120], "76fc6ece0f4e1768cddf8853bb2d551b"},
-	} {
-		vector, standard := both(t, unhex(t, c.key))
-		for _, aead := range []cipher.AEAD{standard, vector} {
-			got := aead.Seal(nil, unhex(t, c.nonce), unhex(t, c.plain), unhex(t, c.additional))
-			require.Equal(t, c.sealed+c.tag, hex.EncodeToString(got), "case %d, %T", i, aead)
-			opened, err := aead.Open(nil, unhex(t, c.nonce), got, unhex(t, c.additional))
-			require.NoError(t, err)
-			require.Equal(t, c.plain, hex.EncodeToString(opened))
+	each(t, func(t *testing.T, wide bool) {
+		const (
+			key   = "feffe9928665731c6d6a8f9467308308"
+			nonce = "cafebabefacedbaddecaf888"
+			plain = "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a72" +
+				"1c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b391aafd255"
+			additional = "feedfacedeadbeeffeedfacedeadbeefabaddad2"
+			sealed128  = "42831ec2217774244b7221b784d0d49ce3aa212f2c02a4e035c17e2329aca12e" +
+				"21d514b25466931c7d8f6a5aac84aa051ba30b396a0aac973d58e091473f5985"
+			sealed256 = "522dc1f099567d07f47f37a32a84427d643a8cdcbfe5c0c97598a2bd2555d1aa" +
+				"8cb08e48590dbb3da7b08b1056828838c5f61e6393ba7a0abcc9f662898015ad"
+		)
+		zero := strings.Repeat("0", 64)
+		for i, c := range []struct{ key, nonce, plain, additional, sealed, tag string }{
+			{zero[:32], zero[:24], "", "", "", "58e2fccefa7e3061367f1d57a4e7455a"},
+			{zero[:32], zero[:24], zero[:32], "", "0388dace60b6a392f328c2b971b2fe78", "ab6e47d42cec13bdf53a67b21257bddf"},
+			{key, nonce, plain, "", sealed128, "4d5c2af327cd64a62cf35abd2ba6fab4"},
+			{key, nonce, plain[:120], additional, sealed128[:120], "5bc94fbc3221a5db94fae95ae7121a47"},
+			{zero, zero[:24], "", "", "", "530f8afbc74536b9a963b4f1c4cb738b"},
+			{zero, zero[:24], zero[:32], "", "cea7403d4d606b6e074ec5d3baf39d18", "d0d1c8a799996bf0265b98b5d48ab919"},
+			{key + key, nonce, plain, "", sealed256, "b094dac5d93471bdec1a502270e3cc6c"},
+			{key + key, nonce, plain[:120], additional, sealed256[:120], "76fc6ece0f4e1768cddf8853bb2d551b"},
+		} {
+			vector, standard := both(t, wide, unhex(t, c.key))
+			for _, aead := range []cipher.AEAD{standard, vector} {
+				got := aead.Seal(nil, unhex(t, c.nonce), unhex(t, c.plain), unhex(t, c.additional))
+				require.Equal(t, c.sealed+c.tag, hex.EncodeToString(got), "case %d, %T", i, aead)
+				opened, err := aead.Open(nil, unhex(t, c.nonce), got, unhex(t, c.additional))
+				require.NoError(t, err)
+				require.Equal(t, c.plain, hex.EncodeToString(opened))
+			}
 		}
-	}
+	})
 }
 
 // TestExpand has the last round keys of FIPS 197 appendices A.1 and A.3.
 func TestExpand(t *testing.T) {
-	if !haveVector {
-		t.Skip("no AVX-512 with AES")
+	if !haveNarrow {
+		t.Skip("no vectors with AES")
 	}
 	for key, want := range map[string]string{
 		"2b7e151628aed2a6abf7158809cf4f3c":                                 "d014f9a8c9ee2589e13f0cc8b6630ca6",
@@ -169,24 +186,26 @@ func compare(t *testing.T, rng *rand.Rand, source *rand.ChaCha8, vector, standar
 }
 
 func TestLengths(t *testing.T) {
-	rng, source := random(t)
-	for _, size := range []int{16, 32} {
-		vector, standard := both(t, bytesFrom(source, size))
-		for n := range 4201 {
-			if n%100 == 0 {
-				vector, standard = both(t, bytesFrom(source, size))
+	each(t, func(t *testing.T, wide bool) {
+		rng, source := random(t)
+		for _, size := range []int{16, 32} {
+			vector, standard := both(t, wide, bytesFrom(source, size))
+			for n := range 4201 {
+				if n%100 == 0 {
+					vector, standard = both(t, wide, bytesFrom(source, size))
+				}
+				compare(t, rng, source, vector, standard, n)
 			}
-			compare(t, rng, source, vector, standard, n)
+			for n := 16<<10 - 70; n <= 16<<10+70; n++ {
+				compare(t, rng, source, vector, standard, n)
+			}
+			for range 60 {
+				vector, standard = both(t, wide, bytesFrom(source, size))
+				compare(t, rng, source, vector, standard, rng.IntN(64<<10))
+				compare(t, rng, source, vector, standard, rng.IntN(1<<20))
+			}
 		}
-		for n := 16<<10 - 70; n <= 16<<10+70; n++ {
-			compare(t, rng, source, vector, standard, n)
-		}
-		for range 60 {
-			vector, standard = both(t, bytesFrom(source, size))
-			compare(t, rng, source, vector, standard, rng.IntN(64<<10))
-			compare(t, rng, source, vector, standard, rng.IntN(1<<20))
-		}
-	}
+	})
 }
 
 // slowHash is GHASH bit by bit, sections 6.3 and 6.4.
@@ -213,182 +232,201 @@ func slowHash(subkey block, p []byte) (y block) {
 
 // TestCounters checks the assembly against the definitions, at counters too that no message reaches: 32 bits go round.
 func TestCounters(t *testing.T) {
-	if !haveVector {
-		t.Skip("no AVX-512 with AES")
-	}
-	_, source := random(t)
-	for _, first := range []uint32{0, 64, 192, 1<<16 - 64, 1<<31 - 128, 1<<32 - 64, 1<<32 - 128, 1<<32 - 256} {
-		for _, n := range []int{0, 33, 1000, 3000, 8192} {
-			for _, size := range []int{16, 32} {
-				raw := bytesFrom(source, size)
-				reference, err := aes.NewCipher(raw)
-				require.NoError(t, err)
-				k := newKey(raw, reference.Encrypt)
-				var b, subkey block
-				reference.Encrypt(subkey[:], subkey[:])
+	each(t, func(t *testing.T, wide bool) {
+		_, source := random(t)
+		for _, first := range []uint32{0, 64, 192, 1<<16 - 64, 1<<31 - 128, 1<<32 - 64, 1<<32 - 128, 1<<32 - 256} {
+			for _, n := range []int{0, 33, 1000, 3000, 8192} {
+				for _, size := range []int{16, 32} {
+					raw := bytesFrom(source, size)
+					reference, err := aes.NewCipher(raw)
+					require.NoError(t, err)
+					k := newKey(raw, reference.Encrypt)
+					var b, subkey block
+					reference.Encrypt(subkey[:], subkey[:])
 
-				m := k.newMessage(bytesFrom(source, nonceSize), bytesFrom(source, blockSize), n)
-				binary.BigEndian.PutUint32(m.counter[nonceSize:], first)
-				copy(b[:], m.counter[:])
-				encrypt := func(i int) (stream block) {
-					binary.BigEndian.PutUint32(b[nonceSize:], first+uint32(i))
-					reference.Encrypt(stream[:], b[:])
-					return stream
-				}
-				plain := bytesFrom(source, n)
-				mask := encrypt(1)
-				var hashed []byte
-				hashed = binary.BigEndian.AppendUint64(hashed, m.head[1])
-				hashed = binary.BigEndian.AppendUint64(hashed, m.head[0])
-				for i := 0; i < n; i += blockSize {
-					stream := encrypt(2 + i/blockSize)
-					for j, x := range plain[i:min(n, i+blockSize)] {
-						stream[j] ^= x
+					m := k.newMessage(bytesFrom(source, nonceSize), bytesFrom(source, blockSize), n)
+					binary.BigEndian.PutUint32(m.counter[nonceSize:], first)
+					copy(b[:], m.counter[:])
+					encrypt := func(i int) (stream block) {
+						binary.BigEndian.PutUint32(b[nonceSize:], first+uint32(i))
+						reference.Encrypt(stream[:], b[:])
+						return stream
 					}
-					hashed = append(hashed, stream[:min(n-i, blockSize)]...)
-				}
-				want := slices.Clone(hashed[blockSize:])
-				hashed = append(hashed, make([]byte, -n&15)...)
-				hashed = binary.BigEndian.AppendUint64(hashed, 8*blockSize)
-				hashed = binary.BigEndian.AppendUint64(hashed, uint64(n)*8)
-				tag := slowHash(subkey, hashed)
-				for i := range tag {
-					tag[i] ^= mask[i]
-				}
+					plain := bytesFrom(source, n)
+					mask := encrypt(1)
+					var hashed []byte
+					hashed = binary.BigEndian.AppendUint64(hashed, m.head[1])
+					hashed = binary.BigEndian.AppendUint64(hashed, m.head[0])
+					for i := 0; i < n; i += blockSize {
+						stream := encrypt(2 + i/blockSize)
+						for j, x := range plain[i:min(n, i+blockSize)] {
+							stream[j] ^= x
+						}
+						hashed = append(hashed, stream[:min(n-i, blockSize)]...)
+					}
+					want := slices.Clone(hashed[blockSize:])
+					hashed = append(hashed, make([]byte, -n&15)...)
+					hashed = binary.BigEndian.AppendUint64(hashed, 8*blockSize)
+					hashed = binary.BigEndian.AppendUint64(hashed, uint64(n)*8)
+					tag := slowHash(subkey, hashed)
+					for i := range tag {
+						tag[i] ^= mask[i]
+					}
 
-				got := make([]byte, n+1)
-				start := m
-				seal(k, &m, &got[0], &append(plain, 0)[0], n)
-				require.Equal(t, want, got[:n], "%d bytes from %#x", n, first)
-				require.Equal(t, tag, m.tag, "%d bytes from %#x", n, first)
-				open(k, &start, &got[0], &got[0], n)
-				require.Equal(t, plain, got[:n], "%d bytes from %#x", n, first)
-				require.Equal(t, m, start)
+					got := make([]byte, n+1)
+					start := m
+					if wide {
+						seal(k, &m, &got[0], &append(plain, 0)[0], n)
+					} else {
+						k.narrow(&m, got[:n], plain, true)
+					}
+					require.Equal(t, want, got[:n], "%d bytes from %#x", n, first)
+					require.Equal(t, tag, m.tag, "%d bytes from %#x", n, first)
+					if wide {
+						open(k, &start, &got[0], &got[0], n)
+					} else {
+						k.narrow(&start, got[:n], got[:n], false)
+					}
+					require.Equal(t, plain, got[:n], "%d bytes from %#x", n, first)
+					require.Equal(t, m, start)
+				}
 			}
 		}
-	}
+	})
 }
 
 func TestTampering(t *testing.T) {
-	_, source := random(t)
-	for _, n := range []int{0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 991, 992, 1000, 2100} {
-		vector, _ := both(t, bytesFrom(source, 16+n%2*16))
-		nonce, additional, plain := bytesFrom(source, 12), bytesFrom(source, 5), bytesFrom(source, n)
-		sealed := vector.Seal(nil, nonce, plain, additional)
-		for _, part := range [][]byte{sealed, nonce, additional} {
-			for i := range part {
-				flip := byte(1) << (source.Uint64() % 8)
-				part[i] ^= flip
-				for _, dst := range [][]byte{bytesFrom(source, n), slices.Clone(sealed)} {
-					src := sealed
-					if len(dst) == len(sealed) {
-						src = dst
+	each(t, func(t *testing.T, wide bool) {
+		_, source := random(t)
+		for _, n := range []int{0, 1, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 991, 992, 1000, 2100} {
+			vector, _ := both(t, wide, bytesFrom(source, 16+n%2*16))
+			nonce, additional, plain := bytesFrom(source, 12), bytesFrom(source, 5), bytesFrom(source, n)
+			sealed := vector.Seal(nil, nonce, plain, additional)
+			for _, part := range [][]byte{sealed, nonce, additional} {
+				for i := range part {
+					flip := byte(1) << (source.Uint64() % 8)
+					part[i] ^= flip
+					for _, dst := range [][]byte{bytesFrom(source, n), slices.Clone(sealed)} {
+						src := sealed
+						if len(dst) == len(sealed) {
+							src = dst
+						}
+						got, err := vector.Open(dst[:0], nonce, src, additional)
+						require.EqualError(t, err, "cipher: message authentication failed")
+						require.Nil(t, got)
+						require.Equal(t, make([]byte, n), dst[:n])
 					}
-					got, err := vector.Open(dst[:0], nonce, src, additional)
-					require.EqualError(t, err, "cipher: message authentication failed")
-					require.Nil(t, got)
-					require.Equal(t, make([]byte, n), dst[:n])
+					part[i] ^= flip
 				}
-				part[i] ^= flip
+			}
+			got, err := vector.Open(nil, nonce, sealed, additional)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(plain, got))
+			for short := range min(len(sealed), 40) {
+				_, err := vector.Open(nil, nonce, sealed[:short], additional)
+				require.Error(t, err)
 			}
 		}
-		got, err := vector.Open(nil, nonce, sealed, additional)
-		require.NoError(t, err)
-		require.True(t, bytes.Equal(plain, got))
-		for short := range min(len(sealed), 40) {
-			_, err := vector.Open(nil, nonce, sealed[:short], additional)
-			require.Error(t, err)
-		}
-	}
+	})
 }
 
 // TestArguments checks the contract of cipher.AEAD beside the bytes; the standard library takes the same tests.
 func TestArguments(t *testing.T) {
-	vector, standard := both(t, make([]byte, 16))
-	for _, aead := range []cipher.AEAD{standard, vector} {
-		nonce, buf := make([]byte, 12), make([]byte, 300)
-		sealed := aead.Seal(nil, nonce, buf[:100], nil)
-		for _, n := range []int{0, 8, 11, 13, 16} {
-			require.Panics(t, func() { aead.Seal(nil, make([]byte, n), buf[:100], nil) })
-			require.Panics(t, func() { _, _ = aead.Open(nil, make([]byte, n), sealed, nil) })
-		}
+	each(t, func(t *testing.T, wide bool) {
+		vector, standard := both(t, wide, make([]byte, 16))
+		for _, aead := range []cipher.AEAD{standard, vector} {
+			nonce, buf := make([]byte, 12), make([]byte, 300)
+			sealed := aead.Seal(nil, nonce, buf[:100], nil)
+			for _, n := range []int{0, 8, 11, 13, 16} {
+				require.Panics(t, func() { aead.Seal(nil, make([]byte, n), buf[:100], nil) })
+				require.Panics(t, func() { _, _ = aead.Open(nil, make([]byte, n), sealed, nil) })
+			}
 
-		require.Panics(t, func() { aead.Seal(buf[1:1], nonce, buf[:100], nil) })
-		require.Panics(t, func() { aead.Seal(buf[:0], nonce, buf[1:100], nil) })
-		require.Panics(t, func() { aead.Seal(buf[:0], nonce, buf[115:215], nil) })
-		require.Panics(t, func() { aead.Seal(buf[:0], nonce, buf[:100], buf[115:120]) })
-		require.Panics(t, func() { aead.Seal(buf[10:10], nonce, buf[10:100], buf[5:11]) })
-		require.Panics(t, func() { _, _ = aead.Open(buf[1:1], nonce, buf[:100], nil) })
-		require.Panics(t, func() { _, _ = aead.Open(buf[:0], nonce, buf[1:100], nil) })
-		require.Panics(t, func() { _, _ = aead.Open(buf[:0], nonce, buf[:100], buf[83:90]) })
-		require.NotPanics(t, func() { aead.Seal(buf[:0], nonce, buf[116:216], buf[116:120]) })
-		require.NotPanics(t, func() { aead.Seal(buf[10:10], nonce, buf[10:100], buf[5:10]) })
-		require.NotPanics(t, func() { _, _ = aead.Open(buf[:0], nonce, buf[:100], buf[84:90]) })
+			require.Panics(t, func() { aead.Seal(buf[1:1], nonce, buf[:100], nil) })
+			require.Panics(t, func() { aead.Seal(buf[:0], nonce, buf[1:100], nil) })
+			require.Panics(t, func() { aead.Seal(buf[:0], nonce, buf[115:215], nil) })
+			require.Panics(t, func() { aead.Seal(buf[:0], nonce, buf[:100], buf[115:120]) })
+			require.Panics(t, func() { aead.Seal(buf[10:10], nonce, buf[10:100], buf[5:11]) })
+			require.Panics(t, func() { _, _ = aead.Open(buf[1:1], nonce, buf[:100], nil) })
+			require.Panics(t, func() { _, _ = aead.Open(buf[:0], nonce, buf[1:100], nil) })
+			require.Panics(t, func() { _, _ = aead.Open(buf[:0], nonce, buf[:100], buf[83:90]) })
+			require.NotPanics(t, func() { aead.Seal(buf[:0], nonce, buf[116:216], buf[116:120]) })
+			require.NotPanics(t, func() { aead.Seal(buf[10:10], nonce, buf[10:100], buf[5:10]) })
+			require.NotPanics(t, func() { _, _ = aead.Open(buf[:0], nonce, buf[:100], buf[84:90]) })
 
-		// Behind what dst has, in it or in a copy.
-		plain := []byte("some data")
-		sealed = aead.Seal(nil, nonce, plain, nil)
-		for _, room := range []int{0, 3, 100} {
-			dst := append(make([]byte, 0, 3+room), "abc"...)
-			got := aead.Seal(dst, nonce, plain, nil)
-			require.Equal(t, "abc"+string(sealed), string(got))
-			require.Equal(t, room == 100, &got[0] == &dst[0])
-			got, err := aead.Open(dst, nonce, sealed, nil)
+			// Behind what dst has, in it or in a copy.
+			plain := []byte("some data")
+			sealed = aead.Seal(nil, nonce, plain, nil)
+			for _, room := range []int{0, 3, 100} {
+				dst := append(make([]byte, 0, 3+room), "abc"...)
+				got := aead.Seal(dst, nonce, plain, nil)
+				require.Equal(t, "abc"+string(sealed), string(got))
+				require.Equal(t, room == 100, &got[0] == &dst[0])
+				got, err := aead.Open(dst, nonce, sealed, nil)
+				require.NoError(t, err)
+				require.Equal(t, "abcsome data", string(got))
+				require.Equal(t, room == 100, &got[0] == &dst[0])
+			}
+			got, err := aead.Open(nil, nonce, aead.Seal(nil, nonce, nil, nil), nil)
 			require.NoError(t, err)
-			require.Equal(t, "abcsome data", string(got))
-			require.Equal(t, room == 100, &got[0] == &dst[0])
+			require.Nil(t, got)
 		}
-		got, err := aead.Open(nil, nonce, aead.Seal(nil, nonce, nil, nil), nil)
-		require.NoError(t, err)
-		require.Nil(t, got)
-	}
+	})
 }
 
 func TestConcurrent(t *testing.T) {
-	_, source := random(t)
-	vector, standard := both(t, bytesFrom(source, 16))
-	plain := bytesFrom(source, 16385)
-	var group sync.WaitGroup
-	for g := range 8 {
-		group.Go(func() {
-			nonce := make([]byte, 12)
-			nonce[0] = byte(g)
-			for i := range 50 {
-				nonce[11] = byte(i)
-				n := len(plain) - 100*g - i
-				sealed := vector.Seal(nil, nonce, plain[:n], nonce[:5])
-				opened, err := standard.Open(nil, nonce, sealed, nonce[:5])
-				if err != nil || !bytes.Equal(plain[:n], opened) {
-					t.Errorf("goroutine %d, message %d: %v", g, i, err)
+	each(t, func(t *testing.T, wide bool) {
+		_, source := random(t)
+		vector, standard := both(t, wide, bytesFrom(source, 16))
+		plain := bytesFrom(source, 16385)
+		var group sync.WaitGroup
+		for g := range 8 {
+			group.Go(func() {
+				nonce := make([]byte, 12)
+				nonce[0] = byte(g)
+				for i := range 50 {
+					nonce[11] = byte(i)
+					n := len(plain) - 100*g - i
+					sealed := vector.Seal(nil, nonce, plain[:n], nonce[:5])
+					opened, err := standard.Open(nil, nonce, sealed, nonce[:5])
+					if err != nil || !bytes.Equal(plain[:n], opened) {
+						t.Errorf("goroutine %d, message %d: %v", g, i, err)
+					}
+					opened, err = vector.Open(sealed[:0], nonce, sealed, nonce[:5])
+					if err != nil || !bytes.Equal(plain[:n], opened) {
+						t.Errorf("goroutine %d, message %d: %v", g, i, err)
+					}
 				}
-				opened, err = vector.Open(sealed[:0], nonce, sealed, nonce[:5])
-				if err != nil || !bytes.Equal(plain[:n], opened) {
-					t.Errorf("goroutine %d, message %d: %v", g, i, err)
-				}
-			}
-		})
-	}
-	group.Wait()
+			})
+		}
+		group.Wait()
+	})
 }
 
 func TestNoAllocation(t *testing.T) {
-	vector, _ := both(t, make([]byte, 16))
-	nonce, additional := make([]byte, 12), make([]byte, 40)
-	buf := make([]byte, 16384+tagSize)
-	require.Zero(t, testing.AllocsPerRun(10, func() {
-		sealed := vector.Seal(buf[:0], nonce, buf[:16384], additional)
-		_, err := vector.Open(buf[:0], nonce, sealed, additional)
-		if err != nil {
-			panic(err)
-		}
-	}))
+	each(t, func(t *testing.T, wide bool) {
+		vector, _ := both(t, wide, make([]byte, 16))
+		nonce, additional := make([]byte, 12), make([]byte, 40)
+		buf := make([]byte, 16384+tagSize)
+		require.Zero(t, testing.AllocsPerRun(10, func() {
+			sealed := vector.Seal(buf[:0], nonce, buf[:16384], additional)
+			_, err := vector.Open(buf[:0], nonce, sealed, additional)
+			if err != nil {
+				panic(err)
+			}
+		}))
+	})
 }
 
 func FuzzGCM(f *testing.F) {
-	f.Add([]byte{1, 2, 3}, uint32(1), uint8(5), uint8(0), false)
-	f.Add([]byte{}, uint32(16385), uint8(0), uint8(13), true)
-	f.Add([]byte("seed"), uint32(1<<20), uint8(100), uint8(64), true)
-	f.Fuzz(func(t *testing.T, seed []byte, size uint32, additional, align uint8, large bool) {
+	f.Add([]byte{1, 2, 3}, uint32(1), uint8(5), uint8(0), false, true)
+	f.Add([]byte{}, uint32(16385), uint8(0), uint8(13), true, false)
+	f.Add([]byte("seed"), uint32(1<<20), uint8(100), uint8(64), true, true)
+	f.Add([]byte("seed"), uint32(1<<20), uint8(100), uint8(64), false, false)
+	f.Fuzz(func(t *testing.T, seed []byte, size uint32, additional, align uint8, large, wide bool) {
+		if !have(wide) {
+			t.Skip("no such vectors with AES")
+		}
 		var key [32]byte
 		copy(key[:], seed)
 		source := rand.NewChaCha8(key)
@@ -396,7 +434,7 @@ func FuzzGCM(f *testing.F) {
 		if large {
 			n = 32
 		}
-		vector, standard := both(t, bytesFrom(source, n))
+		vector, standard := both(t, wide, bytesFrom(source, n))
 		nonce, a := bytesFrom(source, 12), bytesFrom(source, int(additional))
 		room := bytesFrom(source, int(align)+int(size%(1<<20+1))+tagSize)[align:]
 		plain := room[:len(room)-tagSize]
@@ -420,34 +458,36 @@ func FuzzGCM(f *testing.F) {
 // BenchmarkRecord has TLS 1.3's longest records, where they lie in its stream.
 func BenchmarkRecord(b *testing.B) {
 	const header, n = 5, 16<<10 + 1
-	for _, size := range []int{16, 32} {
-		vector, standard := both(b, make([]byte, size))
-		nonce := make([]byte, 12)
-		record := make([]byte, header+n+tagSize)
-		plain, dst := record[header:header+n], record[header:header]
-		sealed := standard.Seal(nil, nonce, plain, record[:header])
-		run := func(name string, f func(aead cipher.AEAD)) {
-			for _, aead := range []cipher.AEAD{standard, vector} {
-				b.Run(fmt.Sprintf("AES-%d/%s/%T", 8*size, name, aead), func(b *testing.B) {
-					b.SetBytes(n - 1)
-					for b.Loop() {
-						f(aead)
-					}
-				})
+	each(b, func(b *testing.B, wide bool) {
+		for _, size := range []int{16, 32} {
+			vector, standard := both(b, wide, make([]byte, size))
+			nonce := make([]byte, 12)
+			record := make([]byte, header+n+tagSize)
+			plain, dst := record[header:header+n], record[header:header]
+			sealed := standard.Seal(nil, nonce, plain, record[:header])
+			run := func(name string, f func(aead cipher.AEAD)) {
+				for _, aead := range []cipher.AEAD{standard, vector} {
+					b.Run(fmt.Sprintf("AES-%d/%s/%T", 8*size, name, aead), func(b *testing.B) {
+						b.SetBytes(n - 1)
+						for b.Loop() {
+							f(aead)
+						}
+					})
+				}
 			}
+			run("seal", func(aead cipher.AEAD) { aead.Seal(dst, nonce, plain, record[:header]) })
+			clear(plain)
+			run("open", func(aead cipher.AEAD) {
+				if _, err := aead.Open(dst, nonce, sealed, record[:header]); err != nil {
+					panic(err)
+				}
+			})
+			run("seal+open", func(aead cipher.AEAD) {
+				aead.Seal(dst, nonce, plain, record[:header])
+				if _, err := aead.Open(dst, nonce, record[header:], record[:header]); err != nil {
+					panic(err)
+				}
+			})
 		}
-		run("seal", func(aead cipher.AEAD) { aead.Seal(dst, nonce, plain, record[:header]) })
-		clear(plain)
-		run("open", func(aead cipher.AEAD) {
-			if _, err := aead.Open(dst, nonce, sealed, record[:header]); err != nil {
-				panic(err)
-			}
-		})
-		run("seal+open", func(aead cipher.AEAD) {
-			aead.Seal(dst, nonce, plain, record[:header])
-			if _, err := aead.Open(dst, nonce, record[header:], record[:header]); err != nil {
-				panic(err)
-			}
-		})
-	}
+	})
 }

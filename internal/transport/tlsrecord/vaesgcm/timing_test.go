@@ -27,15 +27,17 @@ func TestTiming(t *testing.T) {
 	if *timings == 0 {
 		t.Skip("no -timings")
 	}
-	for _, size := range []int{16, 32} {
-		for _, n := range []int{48, 1500, 16385} {
-			for _, c := range classes(t, size, n) {
-				t.Run(fmt.Sprintf("AES-%d/%d bytes/%s", 8*size, n, c.name), func(t *testing.T) {
-					checkTiming(t, c, max(*timings*100/(n+100), *timings/10))
-				})
+	each(t, func(t *testing.T, wide bool) {
+		for _, size := range []int{16, 32} {
+			for _, n := range []int{48, 1500, 16385} {
+				for _, c := range classes(t, wide, size, n) {
+					t.Run(fmt.Sprintf("AES-%d/%d bytes/%s", 8*size, n, c.name), func(t *testing.T) {
+						checkTiming(t, c, max(*timings*100/(n+100), *timings/10))
+					})
+				}
 			}
 		}
-	}
+	})
 }
 
 // class is two classes of inputs. prepare makes the next input of class 0 or 1, and run is measured.
@@ -49,13 +51,13 @@ type class struct {
 //
 // Between two measurements the class of an input decides about nothing but its bytes: both classes
 // are read, and one is taken without a branch. Otherwise caches would tell the classes apart.
-func classes(t *testing.T, keySize, n int) []class {
+func classes(t *testing.T, wide bool, keySize, n int) []class {
 	_, source := random(t)
 	const inputs = 64
 	type input struct{ key, plain, sealed []byte }
 	nonce, additional := make([]byte, nonceSize), make([]byte, 5)
 	made := func(raw, plain []byte) input {
-		aead, _ := both(t, raw)
+		aead, _ := both(t, wide, raw)
 		k := aead.(vectorGCM).key
 		return input{bytes.Clone(bytesOf(k)), plain, aead.Seal(nil, nonce, plain, additional)}
 	}
@@ -68,7 +70,7 @@ func classes(t *testing.T, keySize, n int) []class {
 		fixedPlain = append(fixedPlain, made(raw, make([]byte, n)))
 		anyPlain = append(anyPlain, made(raw, bytesFrom(source, n)))
 	}
-	now, dst, in := vectorGCM{new(key)}, make([]byte, n+tagSize), make([]byte, n+tagSize)
+	now, dst, in := vectorGCM{new(key), wide}, make([]byte, n+tagSize), make([]byte, n+tagSize)
 	pick := func(class int, to, fixed, other []byte) {
 		copy(to, fixed)
 		subtle.ConstantTimeCopy(class, to[:len(fixed)], other)

@@ -405,23 +405,8 @@ func end(sealing bool) {
 	emit("RET")
 }
 
-// helpers writes what New needs.
+// helpers writes what New needs beside multiply.
 func helpers() {
-	line("")
-	line("// func multiply(product, a, b *element)")
-	line("TEXT ·multiply(SB), NOSPLIT, $0-24")
-	emit("MOVQ product+0(FP), DI")
-	emit("MOVQ a+8(FP), SI")
-	emit("MOVQ b+16(FP), DX")
-	emit("VPBROADCASTQ modulus<>(SB), %s", modulus)
-	emit("VMOVDQU64 (SI), X26")
-	emit("VMOVDQU64 (DX), X27")
-	emitAll(multiply(low, high, middle, middle1))
-	emit("%s", add2(middle1, middle))
-	emitAll(reduce())
-	emit("VMOVDQU64 X31, (DI)")
-	emit("VZEROUPPER")
-	emit("RET")
 	line("")
 	line("// func subWord(w uint32) uint32")
 	line("TEXT ·subWord(SB), NOSPLIT, $0-12")
