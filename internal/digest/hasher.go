@@ -2,8 +2,8 @@
 // node of the file's tree; a Tree combines the nodes of all blocks, in any order, into the digest
 // that b3sum prints for the file.
 //
-// Where the processor has AVX-512, a Hasher uses code of its own that digests 16 chunks, or 16
-// parents, at a time, and a Small digests files side by side, up to 16 chunks together. Elsewhere
+// Where the processor has AVX-512 or AVX2, a Hasher uses code of its own that digests 16 chunks, or
+// 16 parents, at a time, and a Small digests files side by side, up to 16 chunks together. Elsewhere
 // lukechampine.com/blake3/guts does the work.
 //
 // A chunk is BLAKE3's leaf of 1 KiB, a group is 16 chunks. Sections refer to the BLAKE3 paper.
@@ -77,10 +77,10 @@ func (h *Hasher) Write(p []byte) {
 
 func (h *Hasher) addVector(p *[GroupSize]byte) {
 	var v vector
-	chunks16(&v, p, h.counter)
+	chunks(&v, p, h.counter, groupChunks)
 	level := 0
 	for ; h.groups>>level&1 != 0; level++ {
-		parents16(&v, &h.vectors[level], &v)
+		parents(&v, &h.vectors[level], &v)
 	}
 	h.vectors[level] = v
 }
@@ -104,13 +104,13 @@ func (h *Hasher) last(p []byte) guts.Node {
 		return guts.CompressBuffer(&h.buf, len(p), &guts.IV, h.counter, 0)
 	}
 	var v vector
-	chunks16(&v, &h.buf, h.counter)
-	chunks := len(p) / guts.ChunkSize
-	if rest := p[chunks*guts.ChunkSize:]; len(rest) > 0 {
-		v.set(chunks, guts.ChainingValue(guts.CompressChunk(rest, &guts.IV, h.counter+uint64(chunks), 0)))
-		chunks++
+	n := len(p) / guts.ChunkSize
+	chunks(&v, &h.buf, h.counter, n)
+	if rest := p[n*guts.ChunkSize:]; len(rest) > 0 {
+		v.set(n, guts.ChainingValue(guts.CompressChunk(rest, &guts.IV, h.counter+uint64(n), 0)))
+		n++
 	}
-	return v.fold(chunks)
+	return v.fold(n)
 }
 
 // Sum returns the top node of what was written since Reset. If the block is its whole file, Root
@@ -143,7 +143,7 @@ func (h *Hasher) Sum() Node {
 func (v vector) fold(n int) guts.Node {
 	for n > 2 {
 		odd, last := n&1, v.get(n-1)
-		parents16(&v, &v, &v)
+		parents(&v, &v, &v)
 		n /= 2
 		if odd != 0 {
 			v.set(n, last)

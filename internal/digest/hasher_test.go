@@ -13,15 +13,30 @@ import (
 	"lukechampine.com/blake3/guts"
 )
 
-// eachPath runs f with the code for this processor, and with the fallback.
-func eachPath(t *testing.T, f func(t *testing.T, wide bool)) {
-	t.Run("fallback", func(t *testing.T) { f(t, false) })
-	t.Run("vector", func(t *testing.T) {
-		if !haveVector {
-			t.Skip("no AVX-512")
-		}
-		f(t, true)
-	})
+// eachPath runs f with the fallback, and with vectors of 32 and of 64 bytes where this processor has them.
+func eachPath[T interface {
+	testing.TB
+	Run(string, func(T)) bool
+}](t T, f func(t T, vector bool)) {
+	t.Run("fallback", func(t T) { f(t, false) })
+	eachWidth(t, func(t T) { f(t, true) })
+}
+
+// eachWidth runs f with vectors of 32 and of 64 bytes.
+func eachWidth[T interface {
+	testing.TB
+	Run(string, func(T)) bool
+}](t T, f func(t T)) {
+	for name, width := range map[string]struct{ have, wide bool }{"narrow": {haveNarrow, false}, "wide": {haveWide, true}} {
+		t.Run(name, func(t T) {
+			if !width.have {
+				t.Skip("no such vectors")
+			}
+			defer func(before bool) { wideVectors = before }(wideVectors)
+			wideVectors = width.wide
+			f(t)
+		})
+	}
 }
 
 // random returns a source of random numbers and bytes whose seed the test prints.
@@ -152,40 +167,39 @@ func TestReset(t *testing.T) {
 
 // TestVectors checks the assembly lane by lane, and that it writes nothing but its result.
 func TestVectors(t *testing.T) {
-	if !haveVector {
-		t.Skip("no AVX-512")
-	}
-	rng, source := random(t)
-	var data [GroupSize]byte
-	_, _ = source.Read(data[:])
-	var v [5]vector
-	for i := range v {
-		for j := range v[i] {
-			for k := range v[i][j] {
-				v[i][j][k] = rng.Uint32()
+	eachWidth(t, func(t *testing.T) {
+		rng, source := random(t)
+		var data [GroupSize]byte
+		_, _ = source.Read(data[:])
+		var v [5]vector
+		for i := range v {
+			for j := range v[i] {
+				for k := range v[i][j] {
+					v[i][j][k] = rng.Uint32()
+				}
 			}
 		}
-	}
-	before, kept := v, slices.Clone(data[:])
+		before, kept := v, slices.Clone(data[:])
 
-	counter := rng.Uint64() &^ 15
-	chunks16(&v[2], &data, counter)
-	for i := range groupChunks {
-		chunk := guts.CompressChunk(data[i*1024:(i+1)*1024], &guts.IV, counter+uint64(i), 0)
-		require.Equal(t, guts.ChainingValue(chunk), v[2].get(i))
-	}
-	require.Equal(t, kept, data[:])
-	v[2] = before[2]
-	require.Equal(t, before, v)
+		counter := rng.Uint64() &^ 15
+		chunks(&v[2], &data, counter, groupChunks)
+		for i := range groupChunks {
+			chunk := guts.CompressChunk(data[i*1024:(i+1)*1024], &guts.IV, counter+uint64(i), 0)
+			require.Equal(t, guts.ChainingValue(chunk), v[2].get(i))
+		}
+		require.Equal(t, kept, data[:])
+		v[2] = before[2]
+		require.Equal(t, before, v)
 
-	parents16(&v[2], &v[1], &v[3])
-	for i := range groupChunks {
-		from := &v[1+i/8*2]
-		n := guts.ParentNode(from.get(2*i%16), from.get(2*i%16+1), &guts.IV, 0)
-		require.Equal(t, guts.ChainingValue(n), v[2].get(i))
-	}
-	v[2] = before[2]
-	require.Equal(t, before, v)
+		parents(&v[2], &v[1], &v[3])
+		for i := range groupChunks {
+			from := &v[1+i/8*2]
+			n := guts.ParentNode(from.get(2*i%16), from.get(2*i%16+1), &guts.IV, 0)
+			require.Equal(t, guts.ChainingValue(n), v[2].get(i))
+		}
+		v[2] = before[2]
+		require.Equal(t, before, v)
+	})
 }
 
 func TestNoAllocation(t *testing.T) {
@@ -223,21 +237,18 @@ func FuzzHasher(f *testing.F) {
 }
 
 func BenchmarkHasher(b *testing.B) {
-	for _, size := range []int{2 << 10, GroupSize, 128 << 10, MaxBlock} {
-		for _, wide := range []bool{false, true} {
-			if wide && !haveVector {
-				continue
-			}
-			b.Run(fmt.Sprintf("%dKiB/vector=%t", size>>10, wide), func(b *testing.B) {
+	eachPath(b, func(b *testing.B, vector bool) {
+		for _, size := range []int{2 << 10, GroupSize, 128 << 10, MaxBlock} {
+			b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
 				p := make([]byte, 64+size)[64:]
 				var h Hasher
 				b.SetBytes(int64(size))
 				for b.Loop() {
-					h.reset(0, wide)
+					h.reset(0, vector)
 					h.Write(p)
 					_ = h.Sum()
 				}
 			})
 		}
-	}
+	})
 }

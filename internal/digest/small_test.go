@@ -102,13 +102,13 @@ func FuzzSmall(f *testing.F) {
 }
 
 func BenchmarkSmall(b *testing.B) {
-	for _, size := range []int{1 << 10, 2 << 10, 3000, 4 << 10, 8 << 10} {
-		for _, n := range []int{1, 2, 4, 16} {
-			for _, wide := range []bool{false, true} {
-				if wide && !haveVector || n*size > GroupSize {
+	eachPath(b, func(b *testing.B, vector bool) {
+		for _, size := range []int{1 << 10, 2 << 10, 3000, 4 << 10, 8 << 10} {
+			for _, n := range []int{1, 2, 4, 16} {
+				if n*size > GroupSize {
 					continue
 				}
-				b.Run(fmt.Sprintf("%dx%d/vector=%t", n, size, wide), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%dx%d", n, size), func(b *testing.B) {
 					var s Small
 					var sums [SmallFiles][32]byte
 					b.SetBytes(int64(n * size))
@@ -116,10 +116,10 @@ func BenchmarkSmall(b *testing.B) {
 						for range n {
 							s.Room(size)
 						}
-						s.sum(&sums, wide)
+						s.sum(&sums, vector)
 					}
 				})
 			}
 		}
-	}
+	})
 }

@@ -2,11 +2,16 @@ package digest
 
 import "golang.org/x/sys/cpu"
 
-//go:generate sh -c "go run gen/main.go > vector_amd64.s"
+//go:generate sh -c "go run gen/main.go gen/narrow.go > vector_amd64.s"
+//go:generate sh -c "go run gen/main.go gen/narrow.go narrow > narrow_amd64.s"
 
-// haveVector reports whether the processor and the operating system support the functions
-// below.
-var haveVector = cpu.X86.HasAVX512F
+// haveWide and haveNarrow report whether the processor and the operating system support the
+// functions below with vectors of 64 bytes, whose names end with 16, and those with vectors of 32
+// bytes, which do the same.
+var (
+	haveWide   = cpu.X86.HasAVX512F
+	haveNarrow = cpu.X86.HasAVX2
+)
 
 // chunks16 digests 16 chunks. The first one has the given counter, which is a multiple of 16. It
 // reads nothing outside p.
@@ -26,3 +31,18 @@ func ragged16(cvs *vector, p *[GroupSize]byte, about *lanes, blocks uint64)
 //
 //go:noescape
 func parents16(cvs, left, right *vector)
+
+// chunks8 digests 8 chunks for each half, like chunks16 otherwise.
+//
+//go:noescape
+func chunks8(cvs *vector, p *[GroupSize]byte, counter, halves uint64)
+
+// ragged8 digests 8 chunks for each half, like ragged16 otherwise.
+//
+//go:noescape
+func ragged8(cvs *vector, p *[GroupSize]byte, about *lanes, blocks, halves uint64)
+
+// parents8 is parents16 with vectors of 32 bytes.
+//
+//go:noescape
+func parents8(cvs, left, right *vector)

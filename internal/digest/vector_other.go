@@ -2,10 +2,19 @@
 
 package digest
 
-const haveVector = false
+const (
+	haveWide   = false
+	haveNarrow = false
+)
 
 func chunks16(*vector, *[GroupSize]byte, uint64) { panic("no vector code") }
 
 func ragged16(*vector, *[GroupSize]byte, *lanes, uint64) { panic("no vector code") }
 
 func parents16(_, _, _ *vector) { panic("no vector code") }
+
+func chunks8(*vector, *[GroupSize]byte, uint64, uint64) { panic("no vector code") }
+
+func ragged8(*vector, *[GroupSize]byte, *lanes, uint64, uint64) { panic("no vector code") }
+
+func parents8(_, _, _ *vector) { panic("no vector code") }

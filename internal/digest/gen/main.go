@@ -1,6 +1,7 @@
 //go:build ignore
 
-// Command gen writes the assembly of package digest to standard output.
+// Command gen writes the assembly of package digest to standard output: for vectors of 64 bytes, or with the argument
+// "narrow" for vectors of 32 bytes. What follows is about the first.
 //
 // The number of instructions bounds this code. An Intel processor does two operations on 64 bytes
 // per cycle; one of them may be a rotation, the other a shuffle. A compression takes 784 operations
@@ -38,16 +39,12 @@ var permutation = [16]int{2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8}
 // mixings of a half round do not depend on each other, so they go in step. word returns the operand
 // that holds message word i.
 func rounds(word func(i int) string) (code []string) {
-	halves := [2][4][4]int{
-		{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}}, // columns
-		{{0, 5, 10, 15}, {1, 6, 11, 12}, {2, 7, 8, 13}, {3, 4, 9, 14}}, // diagonals
-	}
 	var schedule [16]int
 	for i := range schedule {
 		schedule[i] = i
 	}
 	for range 7 {
-		for half, quads := range halves {
+		for half, quads := range quads {
 			step := func(f func(i int, a, b, c, d int) string) {
 				for i, q := range quads {
 					code = append(code, f(i, q[0], q[1], q[2], q[3]))
@@ -361,6 +358,11 @@ func main() {
 		lanes, even, odd = append(lanes, i), append(even, 2*i), append(odd, 2*i+1)
 	}
 	table("lanes", lanes...)
+	if len(os.Args) > 1 {
+		narrow()
+		os.Stdout.WriteString(out.String())
+		return
+	}
 	table("even", even...)
 	table("odd", odd...)
 	chunks()
