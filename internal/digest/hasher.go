@@ -31,7 +31,7 @@ type vector [8][groupChunks]uint32
 // and is not safe for concurrent use.
 type Hasher struct {
 	counter uint64 // of the next chunk, within the whole file
-	wide    bool   // vectors is in use, otherwise nodes
+	vector  bool   // vectors is in use, otherwise nodes
 
 	// groups counts the groups so far. Subtrees join like the digits of a binary counter carry: two
 	// neighbouring subtrees of 2^n groups become one of 2^(n+1). So bit n is set while a subtree of
@@ -50,9 +50,9 @@ type Hasher struct {
 // last have the same size: a power of two from GroupSize to MaxBlock. off is a multiple of it.
 func (h *Hasher) Reset(off int64) { h.reset(off, haveVector) }
 
-func (h *Hasher) reset(off int64, wide bool) {
+func (h *Hasher) reset(off int64, vector bool) {
 	h.counter = uint64(off) / guts.ChunkSize
-	h.wide = wide
+	h.vector = vector
 	h.groups = 0
 	h.ragged = false
 }
@@ -61,7 +61,7 @@ func (h *Hasher) reset(off int64, wide bool) {
 // pieces but the last is a multiple of GroupSize.
 func (h *Hasher) Write(p []byte) {
 	for ; len(p) >= GroupSize; p = p[GroupSize:] {
-		if h.wide {
+		if h.vector {
 			h.addVector((*[GroupSize]byte)(p))
 		} else {
 			h.addNode((*[GroupSize]byte)(p))
@@ -100,7 +100,7 @@ func (h *Hasher) last(p []byte) guts.Node {
 		return guts.CompressChunk(p, &guts.IV, h.counter, 0)
 	}
 	copy(h.buf[:], p)
-	if !h.wide {
+	if !h.vector {
 		return guts.CompressBuffer(&h.buf, len(p), &guts.IV, h.counter, 0)
 	}
 	var v vector
@@ -127,7 +127,7 @@ func (h *Hasher) Sum() Node {
 			continue
 		}
 		left := h.nodes[level]
-		if h.wide {
+		if h.vector {
 			left = h.vectors[level].fold(groupChunks)
 		}
 		if some {

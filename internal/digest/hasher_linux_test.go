@@ -16,11 +16,11 @@ func TestReadsNoFurther(t *testing.T) {
 	defer func() { require.NoError(t, unix.Munmap(data)) }()
 	require.NoError(t, unix.Mprotect(data[:page], unix.PROT_NONE))
 	require.NoError(t, unix.Mprotect(data[page+room:], unix.PROT_NONE))
-	eachPath(t, func(t *testing.T, wide bool) {
+	eachPath(t, func(t *testing.T, vector bool) {
 		var h Hasher
 		for _, size := range []int{1, 1024, 1025, 9000, GroupSize, GroupSize + 1025, room} {
 			for _, from := range []int{page, page + room - size} {
-				h.reset(0, wide)
+				h.reset(0, vector)
 				h.Write(data[from : from+size])
 				require.Equal(t, node(make([]byte, size), 0), h.Sum())
 			}

@@ -90,7 +90,7 @@ func TestSizes(t *testing.T) {
 	for range 100 {
 		sizes = append(sizes, rng.IntN(MaxBlock), rng.IntN(2*GroupSize))
 	}
-	eachPath(t, func(t *testing.T, wide bool) {
+	eachPath(t, func(t *testing.T, vector bool) {
 		var h Hasher
 		for _, size := range sizes {
 			if size > MaxBlock {
@@ -98,7 +98,7 @@ func TestSizes(t *testing.T) {
 			}
 			at := rng.IntN(1024)
 			p := data[at : at+size : at+size]
-			h.reset(0, wide)
+			h.reset(0, vector)
 			pieces(&h, p, 1+rng.IntN(9), 1+rng.IntN(4))
 			n := h.Sum()
 			require.Equal(t, blake3.Sum256(p), root(n), "%d bytes at %d", size, at)
@@ -117,11 +117,11 @@ func TestOffsets(t *testing.T) {
 		offsets = append(offsets, end-64<<10, end, end+64<<10, end+rng.Int64N(end)&^(64<<10-1))
 	}
 	offsets = append(offsets, 1<<62, 1<<63-64<<10)
-	eachPath(t, func(t *testing.T, wide bool) {
+	eachPath(t, func(t *testing.T, vector bool) {
 		var h Hasher
 		for _, off := range offsets {
 			for _, size := range []int{700, 1024, 1025, 5<<10 + 3, GroupSize, GroupSize + 1, 3*GroupSize + 4000, 64 << 10} {
-				h.reset(off, wide)
+				h.reset(off, vector)
 				pieces(&h, data[:size], 1)
 				require.Equal(t, node(data[:size], uint64(off)/1024), h.Sum(), "%d bytes at %d", size, off)
 			}
@@ -134,13 +134,13 @@ func TestFile(t *testing.T) {
 	rng, source := random(t)
 	data := make([]byte, 4*MaxBlock)
 	_, _ = source.Read(data)
-	eachPath(t, func(t *testing.T, wide bool) {
+	eachPath(t, func(t *testing.T, vector bool) {
 		for block := GroupSize; block <= MaxBlock; block *= 2 {
 			file := data[:4*block-rng.IntN(block)]
 			var h Hasher
 			var nodes [4]guts.Node
 			for _, i := range rng.Perm(4) {
-				h.reset(int64(i*block), wide)
+				h.reset(int64(i*block), vector)
 				pieces(&h, file[i*block:min(len(file), (i+1)*block)], 8)
 				nodes[i] = h.Sum()
 			}
@@ -155,10 +155,10 @@ func TestReset(t *testing.T) {
 	_, source := random(t)
 	data := make([]byte, 7*GroupSize+3333)
 	_, _ = source.Read(data)
-	eachPath(t, func(t *testing.T, wide bool) {
+	eachPath(t, func(t *testing.T, vector bool) {
 		var h Hasher
 		for _, size := range []int{len(data), 1, 0, 6 * GroupSize, 3000, 4 * GroupSize, GroupSize - 1, 2000} {
-			h.reset(0, wide)
+			h.reset(0, vector)
 			h.Write(data[:size])
 			require.Equal(t, blake3.Sum256(data[:size]), root(h.Sum()), "%d bytes", size)
 		}
@@ -204,10 +204,10 @@ func TestVectors(t *testing.T) {
 
 func TestNoAllocation(t *testing.T) {
 	data := make([]byte, 5*GroupSize+5000)
-	eachPath(t, func(t *testing.T, wide bool) {
+	eachPath(t, func(t *testing.T, vector bool) {
 		var h Hasher
 		require.Zero(t, testing.AllocsPerRun(10, func() {
-			h.reset(0, wide)
+			h.reset(0, vector)
 			h.Write(data)
 			_ = h.Sum()
 		}))
@@ -227,9 +227,9 @@ func FuzzHasher(f *testing.F) {
 		data := room[align:]
 		off &= 1<<63 - MaxBlock
 		want := node(data, uint64(off)/1024)
-		eachPath(t, func(t *testing.T, wide bool) {
+		eachPath(t, func(t *testing.T, vector bool) {
 			var h Hasher
-			h.reset(off, wide)
+			h.reset(off, vector)
 			pieces(&h, data, 1+int(source.Uint64()%8), 1+int(source.Uint64()%8))
 			require.Equal(t, want, h.Sum())
 		})

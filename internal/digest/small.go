@@ -25,7 +25,7 @@ type Small struct {
 	next  int // lane
 }
 
-// lanes is what ragged16 knows of the chunks in 16 lanes.
+// lanes is what the assembly knows of the chunks in 16 lanes.
 type lanes struct {
 	lengths  [groupChunks]uint32 // bytes
 	counters [groupChunks]uint32 // of the chunk within its file
@@ -70,13 +70,12 @@ func (s *Small) Room(size int) []byte {
 	return room[:size:size]
 }
 
-// Sum stores the digests of all files in sums, in the order of their rooms, and takes the rooms back. With AVX-512,
-// all 16 chunks take less time than one without vectors, and with AVX2 eight take less than three.
-func (s *Small) Sum(sums *[SmallFiles][32]byte) { s.sum(sums, paysSmall(s.next)) }
+// Sum stores the digests of all files in sums, in the order of their rooms, and takes the rooms back.
+func (s *Small) Sum(sums *[SmallFiles][32]byte) { s.sum(sums, haveVector && s.lanes.pays(s.next)) }
 
-func (s *Small) sum(sums *[SmallFiles][32]byte, wide bool) {
-	if wide {
-		s.sumWide(sums)
+func (s *Small) sum(sums *[SmallFiles][32]byte, vector bool) {
+	if vector {
+		s.sumTogether(sums)
 	} else {
 		for i := range s.n {
 			f := &s.files[i]
@@ -95,13 +94,9 @@ func plainRoot(file []byte) [32]byte {
 	return Root(guts.CompressBuffer(&group, copy(group[:], file), &guts.IV, 0, 0))
 }
 
-func (s *Small) sumWide(sums *[SmallFiles][32]byte) {
-	longest := uint32(1)
-	for _, length := range s.lanes.lengths {
-		longest = max(longest, length)
-	}
+func (s *Small) sumTogether(sums *[SmallFiles][32]byte) {
 	var v vector
-	ragged(&v, &s.rooms, &s.lanes, uint64(longest+63)/64, s.next)
+	ragged(&v, &s.rooms, &s.lanes, s.next)
 	left := 0
 	for i := range s.n {
 		f := &s.files[i]

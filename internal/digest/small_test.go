@@ -12,7 +12,7 @@ import (
 
 // checkSmall digests as many files of these sizes, in order, as have room. All rooms are full of other bytes
 // before.
-func checkSmall(t *testing.T, s *Small, source *rand.ChaCha8, wide bool, sizes ...int) {
+func checkSmall(t *testing.T, s *Small, source *rand.ChaCha8, vector bool, sizes ...int) {
 	t.Helper()
 	_, _ = source.Read(s.rooms[:])
 	var want [SmallFiles][32]byte
@@ -30,7 +30,7 @@ func checkSmall(t *testing.T, s *Small, source *rand.ChaCha8, wide bool, sizes .
 	require.Positive(t, n)
 	kept := s.rooms
 	var sums [SmallFiles][32]byte
-	s.sum(&sums, wide)
+	s.sum(&sums, vector)
 	require.Equal(t, want, sums, sizes[:n])
 	require.True(t, bytes.Equal(kept[:], s.rooms[:]))
 }
@@ -38,10 +38,10 @@ func checkSmall(t *testing.T, s *Small, source *rand.ChaCha8, wide bool, sizes .
 // TestSmall digests files of every size, beside others of every number and size.
 func TestSmall(t *testing.T) {
 	rng, source := random(t)
-	eachPath(t, func(t *testing.T, wide bool) {
+	eachPath(t, func(t *testing.T, vector bool) {
 		var s Small
 		for size := range MaxSmall + 1 {
-			checkSmall(t, &s, source, wide, size)
+			checkSmall(t, &s, source, vector, size)
 			same, others := make([]int, SmallFiles), make([]int, 1+rng.IntN(SmallFiles))
 			for i := range same {
 				same[i] = size
@@ -50,11 +50,11 @@ func TestSmall(t *testing.T) {
 				others[i] = rng.IntN(MaxSmall >> rng.IntN(6))
 			}
 			others[rng.IntN(len(others))] = size
-			checkSmall(t, &s, source, wide, same...)
-			checkSmall(t, &s, source, wide, others...)
+			checkSmall(t, &s, source, vector, same...)
+			checkSmall(t, &s, source, vector, others...)
 		}
 		for n := range SmallFiles {
-			checkSmall(t, &s, source, wide, make([]int, n+1)...)
+			checkSmall(t, &s, source, vector, make([]int, n+1)...)
 		}
 	})
 }
@@ -73,14 +73,41 @@ func TestSmallRooms(t *testing.T) {
 	}
 }
 
+// TestSmallPays: with vectors of 32 bytes, 8 chunks take as long as the longest of them, and a little longer than that alone.
+func TestSmallPays(t *testing.T) {
+	defer func(before bool) { wideVectors = before }(wideVectors)
+	for _, c := range []struct {
+		sizes []int
+		pays  bool
+	}{
+		{[]int{1024}, false},
+		{[]int{1024, 1024}, true},
+		{[]int{100, 100}, true},
+		{[]int{1024, 64, 64}, false},
+		{[]int{1024, 64, 64, 64, 64}, true},
+		{[]int{3000}, true},
+		{[]int{0}, false},
+		{nil, false},
+	} {
+		var s Small
+		for _, size := range c.sizes {
+			require.NotNil(t, s.Room(size))
+		}
+		wideVectors = false
+		require.Equal(t, c.pays, s.lanes.pays(s.next), c.sizes)
+		wideVectors = true
+		require.True(t, s.lanes.pays(s.next))
+	}
+}
+
 func TestSmallNoAllocation(t *testing.T) {
-	eachPath(t, func(t *testing.T, wide bool) {
+	eachPath(t, func(t *testing.T, vector bool) {
 		s := new(Small)
 		var sums [SmallFiles][32]byte
 		require.Zero(t, testing.AllocsPerRun(10, func() {
 			for i := 0; s.Room(1000*i%MaxSmall) != nil; i++ {
 			}
-			s.sum(&sums, wide)
+			s.sum(&sums, vector)
 		}))
 	})
 }
@@ -95,8 +122,8 @@ func FuzzSmall(f *testing.F) {
 		for ; len(sizes) > 1; sizes = sizes[2:] {
 			all = append(all, (int(sizes[0])<<8|int(sizes[1]))%(MaxSmall+1))
 		}
-		eachPath(t, func(t *testing.T, wide bool) {
-			checkSmall(t, new(Small), rand.NewChaCha8(key), wide, all...)
+		eachPath(t, func(t *testing.T, vector bool) {
+			checkSmall(t, new(Small), rand.NewChaCha8(key), vector, all...)
 		})
 	})
 }

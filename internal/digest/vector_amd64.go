@@ -32,17 +32,18 @@ func ragged16(cvs *vector, p *[GroupSize]byte, about *lanes, blocks uint64)
 //go:noescape
 func parents16(cvs, left, right *vector)
 
-// chunks8 digests 8 chunks for each half, like chunks16 otherwise.
+// chunks8 digests the 8 chunks at p. The first one has the given counter, which is a multiple of 8. Lane i of a
+// vector is i words behind cvs. It reads nothing outside the chunks.
 //
 //go:noescape
-func chunks8(cvs *vector, p *[GroupSize]byte, counter, halves uint64)
+func chunks8(cvs *uint32, p *byte, counter uint64)
 
-// ragged8 digests 8 chunks for each half, like ragged16 otherwise.
+// ragged8 is ragged16 for 8 chunks. about is the first of their lengths among all lanes.
 //
 //go:noescape
-func ragged8(cvs *vector, p *[GroupSize]byte, about *lanes, blocks, halves uint64)
+func ragged8(cvs *uint32, p *byte, about *uint32, blocks uint64)
 
-// parents8 is parents16 with vectors of 32 bytes.
+// parents8 digests the 8 parents of 16 nodes.
 //
 //go:noescape
-func parents8(cvs, left, right *vector)
+func parents8(cvs *uint32, nodes *vector)

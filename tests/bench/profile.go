@@ -117,7 +117,7 @@ var stepSigns = []struct {
 	{stepWrite, "", []string{"vfs_write", "pwrite64", "fallocate"}},
 	{stepRead, "", []string{"vfs_read", "pread64"}},
 	{stepDigest, "", []string{"internal/digest.", "blake3/guts."}},
-	{stepSeal, "", []string{"vaesgcm.seal", "gcm.seal", "gcmAesEnc", "GCM.Seal", "GCM).Seal"}},
+	{stepSeal, "", []string{"vectorGCM.Seal", "vaesgcm.seal", "gcm.seal", "gcmAesEnc", "GCM.Seal", "GCM).Seal"}},
 	{stepOpen, "", []string{"vaesgcm.open", "gcm.open", "gcmAesDec", "GCM.Open", "GCM).Open"}},
 	{stepGarbage, "", []string{"runtime.gcBgMarkWorker", "runtime.mallocgc", "runtime.bgsweep", "runtime.bgscavenge", "runtime.gcStart"}},
 	{stepWake, "", []string{

@@ -117,11 +117,14 @@ func narrowFinish() {
 	}
 }
 
-// narrowStore stores Y0 to Y7 as 8 lanes of the vectors at (to).
-func narrowStore(to string, off int) {
+// narrowStore returns Y0 to Y7 as the result: 8 lanes of each vector.
+func narrowStore() {
+	line("")
 	for i := range 8 {
-		emit("VMOVDQU Y%d, %d(%s)", i, off+64*i, to)
+		emit("VMOVDQU Y%d, %d(DI)", i, 64*i)
 	}
+	emit("VZEROUPPER")
+	emit("RET")
 }
 
 // narrowText begins a function with so many bytes of memory at R8, aligned to 32.
@@ -134,29 +137,28 @@ func narrowText(name, parameters string, size, arguments int) {
 	emit("LEAQ iv<>(SB), R11")
 }
 
+// narrowChunks writes chunks8.
 func narrowChunks() {
 	const (
 		low  = narrowRest // halves of the chunk counters
 		high = low + 32
 	)
-	narrowText("chunks8", "cvs *vector, p *[GroupSize]byte, counter, halves uint64", high+32, 32)
+	narrowText("chunks8", "cvs *uint32, p *byte, counter uint64", high+32, 24)
 	emit("MOVQ cvs+0(FP), DI")
 	emit("MOVQ p+8(FP), SI")
 	emit("MOVQ counter+16(FP), AX")
-	emit("MOVQ halves+24(FP), BX")
 	emit("LEAQ flags<>(SB), R12")
-	// The counter is a multiple of 16: no carry.
-	emit("MOVQ AX, X0")
+	emit("XORQ CX, CX // compression of 16")
+	line("")
+	// The counter is a multiple of 8: no carry.
+	emit("VMOVQ AX, X0")
 	emit("VPBROADCASTD X0, Y0")
 	emit("SHRQ $32, AX")
-	emit("MOVQ AX, X1")
+	emit("VMOVQ AX, X1")
 	emit("VPBROADCASTD X1, Y1")
 	emit("VPOR lanes<>(SB), Y0, Y0")
 	emit("VMOVDQU Y0, %d(R8)", low)
 	emit("VMOVDQU Y1, %d(R8)", high)
-	line("")
-	line("half:")
-	emit("XORQ CX, CX // compression of 16")
 	narrowInitial()
 	line("")
 	line("compress:")
@@ -172,34 +174,23 @@ func narrowChunks() {
 	emit("INCQ CX")
 	emit("CMPQ CX, $16")
 	emit("JNE compress")
-	line("")
-	narrowStore("DI", 0)
-	emit("ADDQ $32, DI")
-	emit("ADDQ $7*1024, SI")
-	emit("VMOVDQU %d(R8), Y0", low)
-	emit("VPADDD eight<>(SB), Y0, Y0")
-	emit("VMOVDQU Y0, %d(R8)", low)
-	emit("DECQ BX")
-	emit("JNE half")
-	emit("VZEROUPPER")
-	emit("RET")
+	narrowStore()
 }
 
+// narrowRagged writes ragged8. Chunks of different lengths go in step: one that has ended keeps its chaining value.
 func narrowRagged() {
 	const (
 		left   = narrowRest // bytes left of each chunk
 		ended  = left + 32  // all bits of a lane whose chunk has ended
 		values = ended + 32 // the chaining values before a compression
 	)
-	narrowText("ragged8", "cvs *vector, p *[GroupSize]byte, about *lanes, blocks, halves uint64", values+256, 40)
+	narrowText("ragged8", "cvs *uint32, p *byte, about *uint32, blocks uint64", values+256, 32)
 	emit("MOVQ cvs+0(FP), DI")
 	emit("MOVQ p+8(FP), SI")
 	emit("MOVQ about+16(FP), DX // lengths, counters and flags of the end")
-	emit("MOVQ halves+32(FP), BX")
-	line("")
-	line("half:")
+	emit("MOVQ blocks+24(FP), BX")
 	emit("XORQ CX, CX // compression")
-	emit("MOVQ SI, R9")
+	line("")
 	emit("VMOVDQU (DX), Y0")
 	emit("VMOVDQU Y0, %d(R8)", left)
 	emit("VPXOR Y0, Y0, Y0 // an empty chunk has one compression, too")
@@ -222,7 +213,7 @@ func narrowRagged() {
 	emit("XORQ AX, AX")
 	emit("CMPQ CX, $1")
 	emit("ADCQ $0, AX // the start")
-	emit("MOVQ AX, X15")
+	emit("VMOVQ AX, X15")
 	emit("VPBROADCASTD X15, Y15")
 	emit("VPOR Y13, Y15, Y15")
 	narrowMiddle()
@@ -238,27 +229,17 @@ func narrowRagged() {
 	emit("VPCMPEQD %d(R8), Y14, Y14", left)
 	emit("VMOVDQU Y14, %d(R8)", ended)
 	emit("INCQ CX")
-	emit("CMPQ CX, blocks+24(FP)")
+	emit("CMPQ CX, BX")
 	emit("JNE step")
-	line("")
-	narrowStore("DI", 0)
-	emit("ADDQ $32, DI")
-	emit("ADDQ $32, DX")
-	emit("LEAQ 8*1024(R9), SI")
-	emit("DECQ BX")
-	emit("JNE half")
-	emit("VZEROUPPER")
-	emit("RET")
+	narrowStore()
 }
 
+// narrowParents writes parents8.
 func narrowParents() {
-	const first = narrowRest // the first 8 results
-	narrowText("parents8", "cvs, left, right *vector", first+256, 24)
+	narrowText("parents8", "cvs *uint32, nodes *vector", narrowRest, 16)
 	emit("MOVQ cvs+0(FP), DI")
-	emit("MOVQ left+8(FP), SI")
-	emit("MOVQ $2, BX // times 8 parents")
+	emit("MOVQ nodes+8(FP), SI")
 	line("")
-	line("half:")
 	for i := range 8 {
 		emit("VMOVDQU %d(SI), Y0", 64*i)
 		emit("VMOVDQU %d(SI), Y1", 64*i+32)
@@ -277,24 +258,10 @@ func narrowParents() {
 	emit("VPBROADCASTD 36(R11), Y15")
 	emitAll(narrowRounds())
 	narrowFinish()
-	emit("DECQ BX")
-	emit("JEQ done")
-	for i := range 8 { // what is still to be read may be where they go
-		emit("VMOVDQU Y%d, %d(R8)", i, first+32*i)
-	}
-	emit("MOVQ right+16(FP), SI")
-	emit("JMP half")
-	line("")
-	line("done:")
-	narrowStore("DI", 32)
-	for i := range 8 {
-		emit("VMOVDQU %d(R8), Y0", first+32*i)
-		emit("VMOVDQU Y0, %d(DI)", 64*i)
-	}
-	emit("VZEROUPPER")
-	emit("RET")
+	narrowStore()
 }
 
+// narrow writes the code for vectors of 32 bytes.
 func narrow() {
 	for _, r := range []uint32{16, 8} {
 		var words []uint32
@@ -307,7 +274,6 @@ func narrow() {
 		}
 		table(fmt.Sprintf("right%d", r), words...)
 	}
-	table("eight", 8, 8, 8, 8, 8, 8, 8, 8)
 	narrowChunks()
 	narrowRagged()
 	narrowParents()

@@ -44,7 +44,7 @@ func New(key []byte) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !haveWide && !haveNarrow || fips140.Enabled() || len(key) == 24 {
+	if !haveNarrow || fips140.Enabled() || len(key) == 24 {
 		return cipher.NewGCM(block)
 	}
 	return vectorGCM{newKey(key, block.Encrypt), haveWide}, nil

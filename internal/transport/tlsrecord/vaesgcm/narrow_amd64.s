@@ -1,12 +1,12 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// The code for processors without vectors of 64 bytes. It works on batches of 16 blocks in 8 vectors of two; gcm.go does
-// what is less. Hashing and encryption do not depend on each other and are woven together, because one of them alone
+// The code for vectors of 32 bytes, and what is done block by block with vectors of any size. It works on batches of 16
+// blocks in 8 vectors of two; gcm.go does what is less. Hashing and encryption do not depend on each other and are woven together, because one of them alone
 // keeps only some of a processor's units busy. A batch is hashed with 16 powers of H, and reduced once.
 //
 // Y0 to Y7 are the states of AES, Y10 to Y12 a sum of products in three overlapping parts, from bit 0, 64 and 128 on.
-// Y14 holds the next two counters as little-endian numbers, and X15 the hash so far.
+// Y14 holds the next two counters as little-endian numbers, and digest the hash so far, in its first lane.
 
 #define key AX
 #define left CX
@@ -19,7 +19,7 @@
 #define high Y12
 #define part Y13
 #define next Y14
-#define sum Y15
+#define digest Y15
 
 DATA reverse32<>+0(SB)/8, $0x08090a0b0c0d0e0f // the bytes of each lane in reverse
 DATA reverse32<>+8(SB)/8, $0x0001020304050607
@@ -110,7 +110,7 @@ GLOBL modulus32<>(SB), RODATA|NOPTR, $32
 #define HASH0(at, p) \
 	VMOVDQU at(p), data; \
 	VPSHUFB reverse32<>(SB), data, data; \
-	VPXOR sum, data, data; \
+	VPXOR digest, data, data; \
 	PRODUCTS(powers)
 
 // PRODUCTS adds the products of data and a power.
@@ -124,7 +124,7 @@ GLOBL modulus32<>(SB), RODATA|NOPTR, $32
 	VPCLMULQDQ $0x11, power(key), data, part; \
 	VPXOR part, high, high
 
-// REDUCE makes hash the sum, lane by lane, as the field's element: gen/main.go has the reason.
+// REDUCE makes digest the sum, lane by lane, as the field's element: gen/main.go has the reason.
 #define REDUCE \
 	VPCLMULQDQ $0x00, modulus32<>(SB), low, part; \
 	VPSHUFD $0x4e, low, low; \
@@ -133,11 +133,11 @@ GLOBL modulus32<>(SB), RODATA|NOPTR, $32
 	VPCLMULQDQ $0x00, modulus32<>(SB), middle, part; \
 	VPSHUFD $0x4e, middle, middle; \
 	VPXOR part, high, high; \
-	VPXOR middle, high, sum
+	VPXOR middle, high, digest
 
-// JOIN adds the second lane of hash to the first, and clears it.
+// JOIN adds the second lane of digest to the first, and clears it.
 #define JOIN \
-	VEXTRACTI128 $1, sum, X9; \
+	VEXTRACTI128 $1, digest, X9; \
 	VPXOR X9, X15, X15
 
 // WOVEN is the rounds of all keys, and the batch at p is hashed meanwhile.
