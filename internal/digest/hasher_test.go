@@ -199,6 +199,17 @@ func TestVectors(t *testing.T) {
 		}
 		v[2] = before[2]
 		require.Equal(t, before, v)
+
+		if !wideVectors { // which parents calls with a vector of its own
+			parents8(&v[2][0][halfGroup], &v[3])
+			for i := range halfGroup {
+				require.Equal(t, before[2].get(i), v[2].get(i))
+				n := guts.ParentNode(v[3].get(2*i), v[3].get(2*i+1), &guts.IV, 0)
+				require.Equal(t, guts.ChainingValue(n), v[2].get(halfGroup+i))
+			}
+			v[2] = before[2]
+			require.Equal(t, before, v)
+		}
 	})
 }
 

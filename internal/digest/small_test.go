@@ -73,7 +73,8 @@ func TestSmallRooms(t *testing.T) {
 	}
 }
 
-// TestSmallPays: with vectors of 32 bytes, 8 chunks take as long as the longest of them, and a little longer than that alone.
+// TestSmallPays: with vectors of 32 bytes, 8 chunks take as long as the longest of them, and a little longer than that
+// alone.
 func TestSmallPays(t *testing.T) {
 	defer func(before bool) { wideVectors = before }(wideVectors)
 	for _, c := range []struct {

@@ -7,7 +7,7 @@ import "golang.org/x/sys/cpu"
 
 // haveWide and haveNarrow report whether the processor and the operating system support the
 // functions below with vectors of 64 bytes, whose names end with 16, and those with vectors of 32
-// bytes, which do the same.
+// bytes, whose names end with 8.
 var (
 	haveWide   = cpu.X86.HasAVX512F
 	haveNarrow = cpu.X86.HasAVX2

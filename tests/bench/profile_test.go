@@ -38,6 +38,7 @@ func TestStepOf(t *testing.T) {
 		{stepSeal, []string{"github.com/fxfer/fxfer/internal/transport/tlsrecord/vaesgcm.seal.abi0"}},
 		{stepSeal, []string{"crypto/internal/fips140/aes/gcm.gcmAesEnc"}},
 		{stepOpen, []string{"crypto/internal/fips140/aes/gcm.(*GCM).Open"}},
+		{stepOpen, []string{"vaesgcm.sealBatches.abi0", "vaesgcm.(*key).narrow", "vaesgcm.vectorGCM.Open"}},
 		{stepRest, []string{"do_sys_openat2", "syscall.openat", "os.(*Root).OpenFile"}},
 		{stepGarbage, []string{"runtime.scanObject", "runtime.gcDrain", "runtime.gcBgMarkWorker"}},
 		{stepWake, []string{"__schedule", "schedule", "do_epoll_wait"}},

@@ -2,8 +2,9 @@
 #include "textflag.h"
 
 // The code for vectors of 32 bytes, and what is done block by block with vectors of any size. It works on batches of 16
-// blocks in 8 vectors of two; gcm.go does what is less. Hashing and encryption do not depend on each other and are woven together, because one of them alone
-// keeps only some of a processor's units busy. A batch is hashed with 16 powers of H, and reduced once.
+// blocks in 8 vectors of two; gcm.go does what is less. Hashing and encryption do not depend on each other and are woven
+// together, because one of them alone keeps only some of a processor's units busy. A batch is hashed with 16 powers of H,
+// and reduced once.
 //
 // Y0 to Y7 are the states of AES, Y10 to Y12 a sum of products in three overlapping parts, from bit 0, 64 and 128 on.
 // Y14 holds the next two counters as little-endian numbers, and digest the hash so far, in its first lane.
