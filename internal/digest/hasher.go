@@ -2,8 +2,8 @@
 // node of the file's tree; a Tree combines the nodes of all blocks, in any order, into the digest
 // that b3sum prints for the file.
 //
-// Where the processor has AVX-512 or AVX2, a Hasher uses code of its own that digests 16 chunks, or
-// 16 parents, at a time, and a Small digests files side by side, up to 16 chunks together. Elsewhere
+// Where the processor has AVX-512 or AVX2, a Hasher uses code of its own that digests 16 chunks
+// or parents at a time, 8 with AVX2, and a Small digests files side by side, up to 16 chunks together. Elsewhere
 // lukechampine.com/blake3/guts does the work.
 //
 // A chunk is BLAKE3's leaf of 1 KiB, a group is 16 chunks. Sections refer to the BLAKE3 paper.

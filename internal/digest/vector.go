@@ -46,8 +46,8 @@ func parents(cvs, left, right *vector) {
 	*cvs = v
 }
 
-// blocks is how many times 64 bytes the longest chunk has from lane i on, begun ones included, at least 1: of the
-// chunks that vectors digest side by side, up to lane n.
+// blocks is the number of 64-byte blocks of the longest chunk that is digested together with that in lane i, in lanes
+// below n. It is at least 1.
 func (l *lanes) blocks(i, n int) uint64 {
 	longest := uint32(1)
 	if !wideVectors {

@@ -35,16 +35,25 @@ func emitAll(code []string) {
 // permutation is the reordering of the message words between rounds (BLAKE3 paper, table 2).
 var permutation = [16]int{2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8}
 
+// schedules are the words of the message in the order in which each round takes them.
+func schedules() (all [7][16]int) {
+	for i := range all[0] {
+		all[0][i] = i
+	}
+	for r := 1; r < len(all); r++ {
+		for i, p := range permutation {
+			all[r][i] = all[r-1][p]
+		}
+	}
+	return all
+}
+
 // rounds returns the seven rounds (section 2.2 of the paper) over the state in Z0 to Z15. The four
 // mixings of a half round do not depend on each other, so they go in step. word returns the operand
 // that holds message word i.
 func rounds(word func(i int) string) (code []string) {
-	var schedule [16]int
-	for i := range schedule {
-		schedule[i] = i
-	}
-	for range 7 {
-		for half, quads := range quads {
+	for _, schedule := range schedules() {
+		for half, quads := range mixings {
 			step := func(f func(i int, a, b, c, d int) string) {
 				for i, q := range quads {
 					code = append(code, f(i, q[0], q[1], q[2], q[3]))
@@ -62,11 +71,6 @@ func rounds(word func(i int) string) (code []string) {
 				step(func(_, _, b, _, _ int) string { return fmt.Sprintf("VPRORD $%d, Z%d, Z%d", rotations[1], b, b) })
 			}
 		}
-		var next [16]int
-		for i, p := range permutation {
-			next[i] = schedule[p]
-		}
-		schedule = next
 	}
 	return code
 }
@@ -360,13 +364,12 @@ func main() {
 	table("lanes", lanes...)
 	if len(os.Args) > 1 {
 		narrow()
-		os.Stdout.WriteString(out.String())
-		return
+	} else {
+		table("even", even...)
+		table("odd", odd...)
+		chunks()
+		ragged()
+		parents()
 	}
-	table("even", even...)
-	table("odd", odd...)
-	chunks()
-	ragged()
-	parents()
 	os.Stdout.WriteString(out.String())
 }

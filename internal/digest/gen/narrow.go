@@ -8,8 +8,8 @@ import "fmt"
 // number of bits that is no multiple of 8 needs one more. So word 8 of the state lies in memory while Y8 is free: it is
 // added from there. The words of 8 chunks are transposed before they are compressed.
 
-// quads are the four mixings of each half round: columns, then diagonals.
-var quads = [2][4][4]int{
+// mixings are the words of the state that each of the four mixings of a half round takes: columns, then diagonals.
+var mixings = [2][4][4]int{
 	{{0, 4, 8, 12}, {1, 5, 9, 13}, {2, 6, 10, 14}, {3, 7, 11, 15}},
 	{{0, 5, 10, 15}, {1, 6, 11, 12}, {2, 7, 8, 13}, {3, 4, 9, 14}},
 }
@@ -23,12 +23,8 @@ const (
 // narrowRounds returns the seven rounds over the state in Y0 to Y15 and narrowWord8.
 func narrowRounds() (code []string) {
 	add := func(format string, args ...any) { code = append(code, fmt.Sprintf(format, args...)) }
-	var schedule [16]int
-	for i := range schedule {
-		schedule[i] = i
-	}
-	for range 7 {
-		for half, quads := range quads {
+	for _, schedule := range schedules() {
+		for half, quads := range mixings {
 			for k, shift := range [2]int{12, 7} {
 				for i, q := range quads {
 					add("VPADDD %d(R8), Y%d, Y%d", 32*schedule[8*half+2*i+k], q[0], q[0])
@@ -60,11 +56,6 @@ func narrowRounds() (code []string) {
 				}
 			}
 		}
-		var next [16]int
-		for i, p := range permutation {
-			next[i] = schedule[p]
-		}
-		schedule = next
 	}
 	return code
 }
