@@ -16,6 +16,12 @@ const (
 	// cut, so that a slow line delivers packet by packet while a fast one moves whole trains.
 	maxTrainTime = 250 * time.Microsecond
 
+	// On a busy link, the pump looks at its devices at most once per tick and at least every second tick. This limits the
+	// cost of switching. On a narrow line it need not look more than twice while a full packet is sent. At least
+	// leastTicks make the delay.
+	minTick, maxTick = 100 * time.Microsecond, 400 * time.Microsecond
+	leastTicks       = 32
+
 	// A reordered segment arrives this much later, or four packets later on a slow line: at least three others overtake
 	// it on a busy line, which is what makes TCP suspect a loss (RFC 5681 section 3.2).
 	minHoldback = time.Millisecond
@@ -46,6 +52,7 @@ type line struct {
 	mute     bool  // no ICMP messages
 	holdback int64 // ns
 	impaired bool
+	tick     int64 // ns
 	full     int64 // wire bytes of a packet of full size
 
 	downUntil int64
@@ -137,6 +144,7 @@ func (ln *line) configure(l Link) {
 	ln.damageLen = 0
 	ln.rem = 0
 	packetTime := int64(l.MTU+frameOverhead) * 8 * 1e9 / l.Rate
+	ln.tick = min(max(min(packetTime/2, ln.delay/leastTicks), int64(minTick)), int64(maxTick))
 	ln.holdback = max(int64(minHoldback), 4*packetTime)
 }
 

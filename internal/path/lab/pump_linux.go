@@ -11,16 +11,8 @@ import (
 )
 
 const (
-	// On a busy link, the thread looks at the devices at most once per tick and at least every
-	// second tick. This limits the cost of switching.
-	tick = 100 * time.Microsecond
-	// slack keeps late looks from adding a bias. A packet that is due within half a tick is
-	// delivered, and a packet found after a sleep counts as sent half the sleep ago.
-	slack = tick / 2
 	// readBatch is how many packets are read before those that are due are delivered again.
 	readBatch = 32
-	// A look that comes later after the last one was held up: the thread had no processor.
-	heldUp = 2 * tick
 	// linger is how long the thread goes on to look each tick after the last packet. Then it waits
 	// for packets. A thread that looks knows how long it was held up. One that waits does not.
 	linger = time.Millisecond
@@ -96,18 +88,18 @@ func (t *pumpThread) run() error {
 		wait.fds = append(wait.fds, unix.PollFd{Fd: int32(p.src), Events: unix.POLLIN})
 	}
 	for {
-		began, due, active := t.now(), int64(never), int64(0)
+		began, due, active, tick := t.now(), int64(never), int64(0), int64(never)
 		for _, p := range t.pumps {
 			p.reconfigure()
 			if err := p.move(); err != nil {
 				return err
 			}
-			due, active = min(due, p.due-int64(slack)), max(active, p.active)
+			due, active, tick = min(due, p.due-p.slack()), max(active, p.active), min(tick, p.line.tick)
 		}
 		if began-active < int64(linger) {
 			// On a busy link, more packets come soon. Let them gather, and don't let them end the
 			// sleep.
-			wait.sleep(min(max(due, began+int64(tick)), began+2*int64(tick)) - t.now())
+			wait.sleep(min(max(due, began+tick), began+2*tick) - t.now())
 			continue
 		}
 		wait.poll(due - t.now())
@@ -147,7 +139,7 @@ func (p *pump) move() error {
 			return fmt.Errorf("read from the TUN device: %w", err)
 		}
 		p.active = now
-		if at := p.thread.now(); at > now+int64(heldUp) {
+		if at := p.thread.now(); at > now+p.heldUp() {
 			now = at
 		}
 		if n > vnetLen {
@@ -157,7 +149,7 @@ func (p *pump) move() error {
 	}
 	for {
 		pk, due := p.line.next(now)
-		if p.due = due; pk == nil || due > now+int64(slack) {
+		if p.due = due; pk == nil || due > now+p.slack() {
 			return nil
 		}
 		p.active = now
@@ -169,13 +161,20 @@ func (p *pump) move() error {
 	}
 }
 
+// slack keeps late looks from adding a bias. A packet that is due within half a tick is delivered, and a packet found
+// after a sleep counts as sent half the sleep ago.
+func (p *pump) slack() int64 { return p.line.tick / 2 }
+
+// heldUp is the time after the last look from which on a look was held up: the thread had no processor.
+func (p *pump) heldUp() int64 { return 2 * p.line.tick }
+
 // arrival estimates when a packet that is read at time now came to the link. Usually that was
 // halfway between this look and the last one. If the thread was held up, packets have gathered
 // that came one by one. They must not look like a burst, for which the queue may have no room. So
 // each counts as having come when the line was free for it, if that was since the last look.
 func (p *pump) arrival(now int64) int64 {
 	since := now - p.empty
-	if since > int64(heldUp) {
+	if since > p.heldUp() {
 		return min(now, max(p.empty, p.line.free))
 	}
 	return now - since/2

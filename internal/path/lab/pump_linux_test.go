@@ -2,24 +2,41 @@ package lab
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
 func TestPumpArrival(t *testing.T) {
 	for _, test := range []struct {
-		name                   string
-		now, empty, free, want int64 // µs
+		name                         string
+		tick, now, empty, free, want int64 // µs
 	}{
-		{"after a wait for packets", 1000, 1000, 0, 1000},
-		{"halfway between two looks", 1000, 900, 0, 950},
-		{"halfway, whatever the line does", 1000, 900, 990, 950},
-		{"held up, the line is idle: not before the last look", 9000, 1000, 500, 1000},
-		{"held up, the line became free meanwhile", 9000, 1000, 4000, 4000},
-		{"held up, the line is busy", 9000, 1000, 12000, 9000},
+		{"after a wait for packets", 100, 1000, 1000, 0, 1000},
+		{"halfway between two looks", 100, 1000, 900, 0, 950},
+		{"halfway, whatever the line does", 100, 1000, 900, 990, 950},
+		{"halfway, on a narrow line", 400, 2000, 1300, 1990, 1650},
+		{"held up, the line is idle: not before the last look", 100, 9000, 1000, 500, 1000},
+		{"held up, the line became free meanwhile", 100, 9000, 1000, 4000, 4000},
+		{"held up, the line is busy", 100, 9000, 1000, 12000, 9000},
 	} {
-		p := pump{line: &line{free: test.free * us}, empty: test.empty * us}
+		p := pump{line: &line{tick: test.tick * us, free: test.free * us}, empty: test.empty * us}
 		require.Equal(t, test.want*us, p.arrival(test.now*us), test.name)
+	}
+}
+
+// A pump looks seldom where a line is narrow, but often enough for its delay.
+func TestPumpTick(t *testing.T) {
+	for _, test := range []struct {
+		rate int64
+		rtt  time.Duration
+		want int64 // µs
+	}{
+		{1e9, 50 * time.Millisecond, 100}, {25e6, 120 * time.Millisecond, 246}, {1e6, 100 * time.Millisecond, 400},
+		{1e6, 12800 * time.Microsecond, 200}, {1e6, time.Millisecond, 100},
+	} {
+		ln := testLine(t, Link{Rate: test.rate, RTT: test.rtt})
+		require.Equal(t, test.want, ln.tick/us, "%d bit/s, %v", test.rate, test.rtt)
 	}
 }
 
