@@ -1,7 +1,6 @@
 package session
 
 import (
-	"runtime"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/congestion"
@@ -24,8 +23,7 @@ type growth struct {
 }
 
 const (
-	// nearRTT is the round trip time that a path within a building stays below. There, more than
-	// nearStreams streams only cost work, unless their windows are small.
+	// nearRTT is the round trip time that a path within a building stays below.
 	nearRTT = time.Millisecond
 	// costly is the goodput, in bytes/s, from which the work per stream matters.
 	costly = 1.5e9 / 8
@@ -45,7 +43,7 @@ func (g *growth) next(o observation, limit int) int {
 		return g.active
 	}
 	if g.active == 0 {
-		g.active = min(startingStreams(o.minRTT, o.streams, o.processors), limit) // history may have opened more
+		g.active = min(StartingStreams(o.minRTT, o.streams), limit) // history may have opened more
 		if o.relayed {
 			g.active = min(max(RelayedStreams, o.streams), limit)
 		}
@@ -137,19 +135,12 @@ func Near(c transport.Conn) bool {
 
 func isNear(rtt time.Duration) bool { return 0 < rtt && rtt < nearRTT }
 
-// nearStreams is how many streams keep a host busy on a near path: each is the work of one
-// processor, and takes turns with the others where there are fewer.
-func nearStreams(processors int) int { return min(max(2, processors), congestion.FewStreams) }
-
 // StartingStreams is the number of streams that a transfer begins with at an RTT, after one that
-// needed so many before; 0 is an unknown RTT, or number.
+// needed so many before; 0 is an unknown RTT, or number. On a near path few fill any line, but while
+// one waits for a disk, at either end, others have to keep both hosts busy.
 func StartingStreams(rtt time.Duration, before int) int {
-	return startingStreams(rtt, before, runtime.GOMAXPROCS(0))
-}
-
-func startingStreams(rtt time.Duration, before, processors int) int {
 	if isNear(rtt) {
-		return nearStreams(processors)
+		return congestion.FewStreams
 	}
 	return max(InitialStreams, before)
 }

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/congestion"
@@ -163,14 +162,12 @@ type observation struct {
 	cwnd    int       // their congestion windows together, bytes
 	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 	peer    int       // largest receive window of a stream, bytes
-
-	processors int // of this host, for this process
 }
 
 // observe measures the streams. The window of the tuner adds what it knows of the path.
 func (t *tuner) observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observe(now, written, infos)
-	o.relayed, o.processors = t.Relayed, runtime.GOMAXPROCS(0)
+	o.relayed = t.Relayed
 	o.behind, o.need, o.queued = t.window.behind, t.window.need, t.window.queued
 	return o
 }

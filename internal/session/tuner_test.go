@@ -87,7 +87,7 @@ type simulated struct {
 // settle runs growth on a path for a simulated time and returns the streams in use at its end.
 func (p simulated) settle(limit int) int {
 	var g growth
-	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: p.rtt, rtt: p.rtt, processors: 2, capped: p.capped, window: p.window, peer: p.peer, behind: p.loss > 0, need: p.need, relayed: p.relayed}
+	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: p.rtt, rtt: p.rtt, capped: p.capped, window: p.window, peer: p.peer, behind: p.loss > 0, need: p.need, relayed: p.relayed}
 	if p.queued {
 		o.rtt = 2 * p.rtt
 	}
@@ -125,8 +125,8 @@ func TestGrowth(t *testing.T) {
 		"a fast short path takes few":          {simulated{flat(6 * gbit), 10 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 4},
 		"a fast long path takes enough":        {simulated{flat(8 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 16},
 		"fewer that cost goodput are restored": {simulated{each(0.5*gbit, 9*gbit), 10 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 16},
-		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 2},
-		"a slow host fills large windows":      {simulated{each(0.1*gbit, 8*gbit), 100 * time.Microsecond, false, 0, 0.9, 5e6, 0, 5e6, false, 0}, 32, 2},
+		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 4},
+		"a slow host fills large windows":      {simulated{each(0.1*gbit, 8*gbit), 100 * time.Microsecond, false, 0, 0.9, 5e6, 0, 5e6, false, 0}, 32, 4},
 		"small windows in the building":        {simulated{each(0.1*gbit, 8*gbit), 900 * time.Microsecond, false, 0, 0.9, 5e6, 0, 1e4, false, 0}, 32, 32},
 		"a relay's next leg may need them":     {simulated{flat(0.1 * gbit), 80 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, true, 0}, 256, RelayedStreams},
 		"a relay nearby, too":                  {simulated{flat(0.1 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, 0, 5e6, true, 0}, 256, RelayedStreams},
@@ -181,14 +181,6 @@ func TestGrowthOnFastPaths(t *testing.T) {
 			o.sending = got[len(got)-1]
 		}
 		require.Equal(t, c.want, got, name)
-	}
-}
-
-// On a near path, the processors of this host bound the number of streams.
-func TestGrowthNear(t *testing.T) {
-	for processors, want := range map[int]int{1: 2, 2: 2, 3: 3, 16: 4} {
-		var g growth
-		require.Equal(t, want, g.next(observation{streams: 16, minRTT: nearRTT / 2, processors: processors}, 32))
 	}
 }
 
