@@ -77,6 +77,9 @@ func startWriteBack(_ *os.File, _, _ int64) {}
 // dropCache does nothing: the system has no call for it.
 func dropCache(_ *os.File, _, _ int64) {}
 
+// cachedBytes fails: the system has no call for it.
+func cachedBytes(*os.File) (int64, error) { return 0, errors.ErrUnsupported }
+
 // adviseSequential does nothing: the system notices by itself.
 func adviseSequential(*os.File) {}
 

@@ -363,6 +363,7 @@ func (t *treeFile) Open() (File, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("%q: %w", t.path, disk.ErrChanged)
 	}
+	f.ReadOnce()
 	return f, nil
 }
 
