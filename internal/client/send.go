@@ -208,7 +208,7 @@ func sourceRoot(s string, within []string) (transfer.Root, error) {
 		}
 		return transfer.Root{}, atSource(s, err)
 	}
-	dir, r := s, transfer.Root{Path: ".", Name: s}
+	dir, r := s, transfer.Root{Path: ".", Name: s, Leaves: true}
 	if last := s[strings.LastIndexAny(s, `/`+string(filepath.Separator))+1:]; last != "" && last != "." && last != ".." {
 		dir, r.Path = filepath.Dir(s), filepath.Base(s)
 		r.As = r.Path

@@ -1,72 +1,70 @@
 package disk
 
 import (
+	"maps"
 	"os"
+	"slices"
 	"sync"
 )
 
 const (
-	// behindFrom is the size from which on a file that is read once leaves the page cache again.
+	// behindFrom is the size from which on a file that is sent leaves the page cache again.
 	behindFrom = 16 << 20
-	// behindUnit is how much of it leaves at a time. The system reads less than that ahead.
+	// behindUnit is how much of it leaves at a time.
 	behindUnit = 8 << 20
-	// behindCached is the part of a file that may be in the page cache for its reader to be the only
-	// one that brings it there. Who looked at its beginning, or broke off, left little.
-	behindCached = 1. / 16
-	// behindMost is how many units may be read in part. Who reads here and there leaves more, and
-	// these stay in the page cache.
-	behindMost = 1024
+	// If more than this part of a file is in the page cache when it is opened, or more than this many
+	// bytes, others use it, and it stays.
+	behindShare, behindCached = 16, 64 << 20
+	// behindMost is how many units may be under way, or have holes that nobody sends. The first of more
+	// leaves as it is.
+	behindMost = 64
 )
 
-// behind lets a file leave the page cache as it is read. A backup would otherwise push out what other
-// programs work with, and each page of it costs more to find than to reuse. Its methods are safe for
-// concurrent use.
+// behind lets a file leave the page cache as it is sent. A backup would otherwise push out what other
+// programs work with, and a free page costs more to get than one that was just used. Its methods are
+// safe for concurrent use.
 type behind struct {
 	size int64
 	drop func(off, n int64)
 
 	mu   sync.Mutex
-	read map[int64]int64 // bytes of the units that are read in part, by their number
+	sent map[int64]int64 // bytes of the units that were sent in part, by their number
 }
 
-// newBehind returns nil for a file that stays in the page cache: it is small, or somebody else has
-// brought it there, or the system does not tell.
+// newBehind returns nil for a file that stays in the page cache: it is small, or others use it, or the
+// system does not tell.
 func newBehind(file *os.File, size int64) *behind {
 	if size < behindFrom {
 		return nil
 	}
-	if cached, err := cachedBytes(file); err != nil || float64(cached) > behindCached*float64(size) {
+	if cached, err := cachedBytes(file); err != nil || cached > min(size/behindShare, behindCached) {
 		return nil
 	}
-	return &behind{size: size, drop: func(off, n int64) { dropCache(file, off, n) }, read: make(map[int64]int64)}
+	return &behind{size: size, drop: func(off, n int64) { dropCache(file, off, n) }, sent: make(map[int64]int64)}
 }
 
-// add notes that n bytes from off were read. What is read twice may leave early.
-func (b *behind) add(off int64, n int) {
-	if b == nil {
-		return
-	}
-	for end := off + int64(n); off < end; {
-		unit := off / behindUnit
-		next := min(end, (unit+1)*behindUnit)
-		if b.complete(unit, next-off) {
+// add notes that n bytes from off were sent. What is sent twice may leave early.
+func (b *behind) add(off, n int64) {
+	for n > 0 {
+		part := min(n, behindUnit-off%behindUnit)
+		if unit := b.complete(off/behindUnit, part); unit >= 0 {
 			b.drop(unit*behindUnit, behindUnit)
 		}
-		off = next
+		off, n = off+part, n-part
 	}
 }
 
-// complete reports whether n more bytes of a unit are all that was left of it.
-func (b *behind) complete(unit, n int64) bool {
+// complete takes n more bytes of a unit, and returns the unit that leaves now, -1 for none.
+func (b *behind) complete(unit, n int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	read, begun := b.read[unit]
-	if read += n; read >= min(behindUnit, b.size-unit*behindUnit) {
-		delete(b.read, unit)
-		return true
+	b.sent[unit] += n
+	if b.sent[unit] < min(behindUnit, b.size-unit*behindUnit) {
+		if len(b.sent) <= behindMost {
+			return -1
+		}
+		unit = slices.Min(slices.Collect(maps.Keys(b.sent)))
 	}
-	if begun || len(b.read) < behindMost {
-		b.read[unit] = read
-	}
-	return false
+	delete(b.sent, unit)
+	return unit
 }

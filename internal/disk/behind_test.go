@@ -1,8 +1,10 @@
 package disk
 
 import (
+	"math"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -10,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A unit leaves when all of it was read, in whatever pieces and order, and each unit once.
+// A unit leaves when all of it was sent, in whatever pieces and order, and each unit once.
 func TestBehind(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		size := rapid.Int64Range(behindFrom, 8*behindUnit).Draw(rt, "size")
@@ -21,41 +23,48 @@ func TestBehind(t *testing.T) {
 			off += n
 		}
 		pieces = rapid.Permutation(pieces).Draw(rt, "order")
-		read := map[int64]int64{}
+		sent := map[int64]int64{}
 		left := map[int64]bool{}
-		b := behind{size: size, read: map[int64]int64{}, drop: func(off, n int64) {
+		b := behind{size: size, sent: map[int64]int64{}, drop: func(off, n int64) {
 			require.Zero(rt, off%behindUnit)
 			require.Equal(rt, int64(behindUnit), n)
 			require.False(rt, left[off/behindUnit])
 			left[off/behindUnit] = true
 		}}
 		for _, p := range pieces {
-			b.add(p.Off, int(p.Len))
+			b.add(p.Off, p.Len)
 			for at := p.Off; at < p.Off+p.Len; {
 				next := min(p.Off+p.Len, (at/behindUnit+1)*behindUnit)
-				read[at/behindUnit] += next - at
+				sent[at/behindUnit] += next - at
 				at = next
 			}
-			for unit, n := range read {
+			for unit, n := range sent {
 				require.Equal(rt, n == min(behindUnit, size-unit*behindUnit), left[unit], "unit %d", unit)
 			}
 		}
-		require.Empty(rt, b.read)
+		require.Empty(rt, b.sent)
 	})
 }
 
-// Whoever reads here and there in a large file costs no more memory for that.
-func TestBehindBound(t *testing.T) {
-	b := behind{size: 1 << 60, read: map[int64]int64{}, drop: func(int64, int64) {}}
-	for unit := range int64(3 * behindMost) {
-		b.add(unit*behindUnit, 1)
+// The units of a sparse file never become complete. They leave all the same, but for the last ones, and
+// cost no more memory than these. A file may be as large as a size can say.
+func TestBehindSparse(t *testing.T) {
+	var left []int64
+	b := behind{size: math.MaxInt64, sent: map[int64]int64{}, drop: func(off, _ int64) { left = append(left, off/behindUnit) }}
+	const units = 3 * behindMost
+	for unit := range int64(units) {
+		b.add(unit*behindUnit+5, 1<<20)
 	}
-	require.Len(t, b.read, behindMost)
+	require.Len(t, b.sent, behindMost)
+	require.Len(t, left, units-behindMost)
+	require.True(t, slices.IsSorted(left))
+	b.add(math.MaxInt64-10, 10)
+	require.Len(t, left, units-behindMost+1)
 }
 
-// A large file that is read once leaves the page cache, but not if somebody else has brought it there.
-// It is on the disk of /var/tmp if there is one: what is in memory cannot leave.
-func TestReadOnce(t *testing.T) {
+// A large file that is sent leaves the page cache, but not what was only read, and not if others use
+// the file. It is on the disk of /var/tmp if there is one: what is in memory cannot leave.
+func TestLeave(t *testing.T) {
 	dir, err := os.MkdirTemp("/var/tmp", "fxfer-behind-")
 	if err != nil {
 		dir = t.TempDir()
@@ -76,24 +85,31 @@ func TestReadOnce(t *testing.T) {
 		}
 		return n
 	}
+	if _, err := os.ReadFile(dir + "/large"); err != nil || cached() == 0 {
+		t.Skip("files do not enter the page cache here: ", err)
+	}
 	if dropCache(file, 0, size); cached() > 0 {
 		t.Skip("files do not leave the page cache here")
 	}
 	tree, err := Open(dir)
 	require.NoError(t, err)
 	defer tree.Close()
-	read := func() {
+	read := func(send bool) {
 		s, err := tree.OpenFile("large")
 		require.NoError(t, err)
 		defer s.Close()
-		s.ReadOnce()
+		s.Leave()
 		got := make([]byte, size)
 		var readers sync.WaitGroup
 		for reader := range 4 {
 			readers.Go(func() {
 				for off := reader << 18; off < size; off += 4 << 18 {
-					if _, err := s.ReadAt(got[off:min(off+1<<18, size)], int64(off)); err != nil {
+					n, err := s.ReadAt(got[off:min(off+1<<18, size)], int64(off))
+					if err != nil {
 						t.Error(err)
+					}
+					if send {
+						s.Sent(int64(off), int64(n))
 					}
 				}
 			})
@@ -101,10 +117,11 @@ func TestReadOnce(t *testing.T) {
 		readers.Wait()
 		require.Equal(t, want, got)
 	}
-	read()
-	require.LessOrEqual(t, cached(), int64(behindUnit), "what was read is still there")
-	_, err = os.ReadFile(dir + "/large")
-	require.NoError(t, err)
-	read()
-	require.GreaterOrEqual(t, cached(), int64(size-behindUnit), "it was there for somebody else")
+	read(true)
+	require.LessOrEqual(t, cached(), int64(behindUnit), "what was sent is still there")
+	dropCache(file, 0, size)
+	read(false)
+	require.GreaterOrEqual(t, cached(), int64(size-behindUnit), "it may be read again")
+	read(true)
+	require.GreaterOrEqual(t, cached(), int64(size-behindUnit), "it was there for others")
 }

@@ -19,7 +19,7 @@ type Source struct {
 	id   Identity
 	own  bool // it is locked, and has no path that others may use
 
-	behind *behind // nil if what was read stays in the page cache
+	behind *behind // nil if what was sent stays in the page cache
 
 	seeking sync.Mutex // guards seen, and the offset of file while it seeks
 	seen    segment    // the last segment that Data found
@@ -56,15 +56,18 @@ func (t *Tree) OpenFile(path string) (*Source, error) {
 }
 
 // ReadAt implements io.ReaderAt.
-func (s *Source) ReadAt(p []byte, off int64) (int, error) {
-	n, err := s.file.ReadAt(p, off)
-	s.behind.add(off, n)
-	return n, err
-}
+func (s *Source) ReadAt(p []byte, off int64) (int, error) { return s.file.ReadAt(p, off) }
 
-// ReadOnce says, before anything is read, that each part will be read once. Then a large file leaves
-// the page cache as it is read, unless somebody else has brought it there.
-func (s *Source) ReadOnce() { s.behind = newBehind(s.file, s.id.Size) }
+// Leave says, before anything is read, that what was sent is not read again. A large file then leaves
+// the page cache as it is sent, unless others use it: on Linux from 6.5 on, with some file systems.
+func (s *Source) Leave() { s.behind = newBehind(s.file, s.id.Size) }
+
+// Sent says that n bytes from off were read for the last time. See Leave.
+func (s *Source) Sent(off, n int64) {
+	if s.behind != nil {
+		s.behind.add(off, n)
+	}
+}
 
 // Identity returns the file's identity at the time of opening.
 func (s *Source) Identity() Identity { return s.id }

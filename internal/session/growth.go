@@ -136,7 +136,7 @@ func Near(c transport.Conn) bool {
 func isNear(rtt time.Duration) bool { return 0 < rtt && rtt < nearRTT }
 
 // StartingStreams is the number of streams that a transfer begins with at an RTT, after one that
-// needed so many before; 0 is an unknown RTT, or number. On a near path few fill any line, but while
+// needed so many before; 0 is an unknown RTT, or number. On a near path few fill the line, but while
 // one waits for a disk, at either end, others have to keep both hosts busy.
 func StartingStreams(rtt time.Duration, before int) int {
 	if isNear(rtt) {

@@ -184,6 +184,12 @@ func TestGrowthOnFastPaths(t *testing.T) {
 	}
 }
 
+// A near path begins with few streams, whatever there are.
+func TestGrowthNear(t *testing.T) {
+	var g growth
+	require.Equal(t, 4, g.next(observation{streams: 16, minRTT: nearRTT / 2}, 32))
+}
+
 func TestSilences(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	busy := func(acked uint64) transport.Info {

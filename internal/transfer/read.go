@@ -15,6 +15,11 @@ type sparseFile interface {
 	Data(off, n int64) ([]disk.Range, error)
 }
 
+// leavingFile is a File that may leave the page cache as it is sent.
+type leavingFile interface {
+	Sent(off, n int64)
+}
+
 // sourceFile reads a file that is sent. The file is opened when it is first read, and closed when
 // the entry is resolved; one of a single block is closed after each use, since it is read once. A
 // nil sourceFile is that of an entry without a file.
@@ -115,6 +120,18 @@ func (f *sourceFile) read(
 		lap.enter(Read)
 	}
 	return nil, nil
+}
+
+// sent says that n bytes from off were read to send them.
+func (f *sourceFile) sent(off int64, n int) {
+	handle, err := f.acquire()
+	if err != nil {
+		return
+	}
+	defer f.release()
+	if leaving, ok := handle.(leavingFile); ok {
+		leaving.Sent(off, int64(n))
+	}
 }
 
 // readRanges fills payload, which begins at off, with the ranges of data and with zeros between

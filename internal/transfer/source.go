@@ -83,6 +83,9 @@ type Root struct {
 	Path string // in the tree; "." for all of it
 	As   string // its path in the manifest; "" for a folder that stands for the target itself
 	Name string // what the user calls it, for messages
+
+	// Leaves says that large files leave the page cache as they are sent. One that many get stays.
+	Leaves bool
 }
 
 // TreeSource is a Source of files and folders. Where several roots have an entry of the same path
@@ -363,7 +366,9 @@ func (t *treeFile) Open() (File, error) {
 		_ = f.Close()
 		return nil, fmt.Errorf("%q: %w", t.path, disk.ErrChanged)
 	}
-	f.ReadOnce()
+	if t.root.Leaves {
+		f.Leave()
+	}
 	return f, nil
 }
 

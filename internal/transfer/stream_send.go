@@ -98,7 +98,11 @@ func (c *carrier) block(t *task) []byte {
 func (c *carrier) read(t *task) ([]byte, []disk.Range, error) {
 	room := c.room[wire.BlockHeaderLen:]
 	if t.kept == nil {
-		return t.entry.readBlock(c.lap, t.block, room, &c.hash)
+		payload, data, err := t.entry.readBlock(c.lap, t.block, room, &c.hash)
+		if err == nil && !t.entry.small() {
+			t.entry.source().sent(t.entry.offset(t.block), len(payload))
+		}
+		return payload, data, err
 	}
 	payload := room[:copy(room, t.kept)] // a copy, since two streams may carry the block
 	c.lap.enter(Digest)

@@ -641,6 +641,60 @@ func (v vanishing) Open() (File, error) {
 	return nil, errors.Join(disk.ErrChanged, os.Remove(v.name))
 }
 
+// Each part of a file is said to be sent once, after it was read. Then the file may leave the page cache.
+func TestSent(t *testing.T) {
+	src, dst := t.TempDir(), t.TempDir()
+	const size = 9<<20 + 5
+	require.NoError(t, os.WriteFile(filepath.Join(src, "f"), randomBytes(seeded(t), size), 0o644))
+	s := session{target: openTree(t, dst), path: ".", streams: 4}
+	tree := &TreeSource{Roots: []Root{{Tree: openTree(t, src), Path: "f", As: "f"}}}
+	var leaving *leavingSource
+	s.source = walker{tree, func(i *Item) {
+		leaving = &leavingSource{Content: i.Content, t: t, left: map[int64]int64{0: size}}
+		i.Content = leaving
+	}}
+	s.run(t, t.Context())
+	s.ok(t)
+	requireSameTree(t, src, dst)
+	require.Empty(t, leaving.left)
+}
+
+// leavingSource is a Content that knows which parts of its file are left to send.
+type leavingSource struct {
+	Content
+	t    *testing.T
+	mu   sync.Mutex
+	left map[int64]int64 // the lengths of parts by their offsets
+}
+
+func (l *leavingSource) Open() (File, error) {
+	f, err := l.Content.Open()
+	return leavingHandle{f, l}, err
+}
+
+type leavingHandle struct {
+	File
+	of *leavingSource
+}
+
+func (l leavingHandle) Sent(off, n int64) {
+	l.of.mu.Lock()
+	defer l.of.mu.Unlock()
+	for from, length := range l.of.left {
+		if from <= off && off+n <= from+length {
+			delete(l.of.left, from)
+			if off > from {
+				l.of.left[from] = off - from
+			}
+			if rest := from + length - off - n; rest > 0 {
+				l.of.left[off+n] = rest
+			}
+			return
+		}
+	}
+	l.of.t.Errorf("%d bytes from %d were sent before, or are not of the file", n, off)
+}
+
 // TestManyChangingSources changes more files than may be under way at a time.
 func TestManyChangingSources(t *testing.T) {
 	if testing.Short() {

@@ -17,10 +17,10 @@ const (
 	maxTrainTime = 250 * time.Microsecond
 
 	// On a busy link, the pump looks at its devices at most once per tick and at least every second tick. This limits the
-	// cost of switching. On a narrow line it need not look more than twice while a full packet is sent. At least
-	// leastTicks make the delay.
-	minTick, maxTick = 100 * time.Microsecond, 400 * time.Microsecond
-	leastTicks       = 32
+	// cost of switching. On a narrow line it need not look more than twice while a full packet is sent, but often enough
+	// for the delay, of which a tick is a small part: a quiet line delivers half a tick early.
+	minTick, maxTick = 100 * time.Microsecond, 250 * time.Microsecond
+	delayTicks       = 32
 
 	// A reordered segment arrives this much later, or four packets later on a slow line: at least three others overtake
 	// it on a busy line, which is what makes TCP suspect a loss (RFC 5681 section 3.2).
@@ -144,7 +144,7 @@ func (ln *line) configure(l Link) {
 	ln.damageLen = 0
 	ln.rem = 0
 	packetTime := int64(l.MTU+frameOverhead) * 8 * 1e9 / l.Rate
-	ln.tick = min(max(min(packetTime/2, ln.delay/leastTicks), int64(minTick)), int64(maxTick))
+	ln.tick = min(max(min(packetTime/2, ln.delay/delayTicks), int64(minTick)), int64(maxTick))
 	ln.holdback = max(int64(minHoldback), 4*packetTime)
 }
 

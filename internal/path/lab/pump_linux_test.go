@@ -32,7 +32,7 @@ func TestPumpTick(t *testing.T) {
 		rtt  time.Duration
 		want int64 // µs
 	}{
-		{1e9, 50 * time.Millisecond, 100}, {25e6, 120 * time.Millisecond, 246}, {1e6, 100 * time.Millisecond, 400},
+		{1e9, 50 * time.Millisecond, 100}, {25e6, 120 * time.Millisecond, 246}, {1e6, 100 * time.Millisecond, 250},
 		{1e6, 12800 * time.Microsecond, 200}, {1e6, time.Millisecond, 100},
 	} {
 		ln := testLine(t, Link{Rate: test.rate, RTT: test.rtt})
