@@ -15,8 +15,8 @@ const (
 	// If more than this part of a file is in the page cache when it is opened, or more than this many
 	// bytes, others use it, and it stays.
 	behindShare, behindCached = 16, 64 << 20
-	// behindMost is how many units may be under way, or have holes that nobody sends. The first of more
-	// leaves as it is.
+	// behindMost is how many units may be under way, or have holes, which nobody sends. The first of
+	// more leaves as it is.
 	behindMost = 64
 )
 

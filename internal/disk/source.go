@@ -58,11 +58,12 @@ func (t *Tree) OpenFile(path string) (*Source, error) {
 // ReadAt implements io.ReaderAt.
 func (s *Source) ReadAt(p []byte, off int64) (int, error) { return s.file.ReadAt(p, off) }
 
-// Leave says, before anything is read, that what was sent is not read again. A large file then leaves
-// the page cache as it is sent, unless others use it: on Linux from 6.5 on, with some file systems.
+// Leave says, before anything is read, that the file is not read again once it is closed. A large file
+// then leaves the page cache as it is sent, unless others use it: on Linux from 6.5 on, with some file
+// systems.
 func (s *Source) Leave() { s.behind = newBehind(s.file, s.id.Size) }
 
-// Sent says that n bytes from off were read for the last time. See Leave.
+// Sent says that n bytes from off need not be read again, as far as is known. See Leave.
 func (s *Source) Sent(off, n int64) {
 	if s.behind != nil {
 		s.behind.add(off, n)
@@ -133,7 +134,12 @@ func (s *Source) Data(off, n int64) ([]Range, error) {
 }
 
 // Close closes the file. A second call returns an error matching os.ErrClosed.
-func (s *Source) Close() error { return s.file.Close() }
+func (s *Source) Close() error {
+	if s.behind != nil { // what was only compared, and what was read ahead
+		dropCache(s.file, 0, s.id.Size)
+	}
+	return s.file.Close()
+}
 
 // goneIsChanged turns the errors of a path that now leads nowhere into ErrChanged.
 func goneIsChanged(err error) error {

@@ -73,8 +73,8 @@ func dropCache(file *os.File, off, length int64) {
 	})
 }
 
-// cachedBytes returns how much of a file is in the page cache, from Linux 6.5 on. Newer ones tell only
-// who owns the file or may write to it. overlayfs and others say 0 of what the file below has there.
+// cachedBytes returns how much of a file is in the page cache, from Linux 6.5 on. Newer ones answer
+// only the owner, and who may write to it. overlayfs and others say 0 of what the file below has there.
 func cachedBytes(file *os.File) (int64, error) {
 	var volume unix.Statfs_t
 	var stat unix.Cachestat_t

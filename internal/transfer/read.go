@@ -124,14 +124,16 @@ func (f *sourceFile) read(
 
 // sent says that n bytes from off were read to send them.
 func (f *sourceFile) sent(off int64, n int) {
-	handle, err := f.acquire()
-	if err != nil {
+	f.mu.Lock()
+	leaving, ok := f.handle.(leavingFile)
+	if !ok {
+		f.mu.Unlock()
 		return
 	}
+	f.users++
+	f.mu.Unlock()
 	defer f.release()
-	if leaving, ok := handle.(leavingFile); ok {
-		leaving.Sent(off, int64(n))
-	}
+	leaving.Sent(off, int64(n))
 }
 
 // readRanges fills payload, which begins at off, with the ranges of data and with zeros between

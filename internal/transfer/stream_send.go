@@ -99,7 +99,7 @@ func (c *carrier) read(t *task) ([]byte, []disk.Range, error) {
 	room := c.room[wire.BlockHeaderLen:]
 	if t.kept == nil {
 		payload, data, err := t.entry.readBlock(c.lap, t.block, room, &c.hash)
-		if err == nil && !t.entry.small() {
+		if err == nil {
 			t.entry.source().sent(t.entry.offset(t.block), len(payload))
 		}
 		return payload, data, err
