@@ -25,6 +25,11 @@ type growth struct {
 const (
 	// nearRTT is the round trip time that a path within a building stays below.
 	nearRTT = time.Millisecond
+	// nearStreams is how many such a path begins with. A block then soon arrives, whatever bounds the
+	// rate. From nearFast on, in bytes/s, congestion.FewStreams keep both hosts busy while one of them
+	// waits for a disk.
+	nearStreams = 2
+	nearFast    = 100e6 / 8
 	// costly is the goodput, in bytes/s, from which the work per stream matters.
 	costly = 1.5e9 / 8
 	// pays is the least gain for which streams are added again.
@@ -71,6 +76,10 @@ func (g *growth) next(o observation, limit int) int {
 	few := !lossy && !near && !o.relayed && !(fast && full)                  // by what is known here
 	grows := goodput > g.peak*settled                                        // slow start is not over, or the last addition pays
 	g.peak = max(g.peak, goodput)
+	if near && goodput > nearFast && g.active < min(congestion.FewStreams, limit) {
+		g.active = min(congestion.FewStreams, limit)
+		return g.active
+	}
 	if g.stopped {
 		return g.active
 	}
@@ -136,11 +145,10 @@ func Near(c transport.Conn) bool {
 func isNear(rtt time.Duration) bool { return 0 < rtt && rtt < nearRTT }
 
 // StartingStreams is the number of streams that a transfer begins with at an RTT, after one that
-// needed so many before; 0 is an unknown RTT, or number. On a near path few fill the line, but while
-// one waits for a disk, at either end, others have to keep both hosts busy.
+// needed so many before; 0 is an unknown RTT, or number.
 func StartingStreams(rtt time.Duration, before int) int {
 	if isNear(rtt) {
-		return congestion.FewStreams
+		return nearStreams
 	}
 	return max(InitialStreams, before)
 }

@@ -184,10 +184,17 @@ func TestGrowthOnFastPaths(t *testing.T) {
 	}
 }
 
-// A near path begins with few streams, whatever there are.
+// A near path begins with two streams, whatever there are, and keeps them where it is slow: each has a
+// block under way.
 func TestGrowthNear(t *testing.T) {
-	var g growth
-	require.Equal(t, 4, g.next(observation{streams: 16, minRTT: nearRTT / 2}, 32))
+	for goodput, want := range map[float64]int{1e6 / 8: 2, 50e6 / 8: 2, 200e6 / 8: 4, 10e9 / 8: 4} {
+		var g growth
+		require.Equal(t, 2, g.next(observation{at: time.Unix(0, 0), streams: 16, minRTT: nearRTT / 2}, 32))
+		o := observation{at: time.Unix(1, 0), streams: 16, minRTT: nearRTT / 2, written: 1, window: 5e6, peer: 5e6}
+		g.next(o, 32)
+		o.at, o.written = time.Unix(2, 0), int64(goodput)
+		require.Equal(t, want, g.next(o, 32), "%.0f bytes/s", goodput)
+	}
 }
 
 func TestSilences(t *testing.T) {
