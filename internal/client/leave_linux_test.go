@@ -46,13 +46,14 @@ func TestSentFileLeaves(t *testing.T) {
 	if require.NoError(t, file.Sync()); cached() == 0 {
 		t.Skip("the system does not tell what is in the page cache")
 	}
-	leave := func() {
-		require.NoError(t, unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED))
-		if cached() > 0 {
-			t.Skip("files do not leave the page cache here")
-		}
+	var volume unix.Statfs_t
+	require.NoError(t, unix.Fstatfs(int(file.Fd()), &volume))
+	if volume.Type != unix.EXT4_SUPER_MAGIC && volume.Type != unix.XFS_SUPER_MAGIC && volume.Type != unix.BTRFS_SUPER_MAGIC {
+		t.Skip("files stay in the page cache of other file systems")
 	}
-	leave()
+	if require.NoError(t, unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED)); cached() > 0 {
+		t.Skip("files do not leave the page cache here")
+	}
 	_, err = c.Send(t.Context(), []string{name}, s.plain(t, "sent/"), Transfer{})
 	require.NoError(t, err)
 	require.Zero(t, cached())
