@@ -8,9 +8,12 @@ import (
 )
 
 const (
-	// directFrom is the size from which on files are written past the page cache. It costs a file an
-	// open and a close.
+	// directFrom is the size from which on a file leaves nothing in the page cache. Large blocks are
+	// written past it, for which the file is opened once more, and small ones leave it after the sync.
 	directFrom = 16 << 20
+	// directBlock is the least size of blocks that are written past the page cache: each waits for the
+	// disk, and smaller ones wait too often.
+	directBlock = 1 << 20
 	// directUnit is what memory, offset and length of such a write are multiples of. A device that
 	// wants more refuses, and the page cache takes the data.
 	directUnit = 4096

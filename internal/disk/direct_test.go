@@ -2,6 +2,7 @@ package disk
 
 import (
 	"bytes"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"testing"
@@ -46,9 +47,16 @@ func TestDirectRate(t *testing.T) {
 }
 
 // TestPartialDirect writes a large file in pieces of all sizes, at offsets and from memory that suit a
-// device and that do not, one over the other. It is on the disk of /var/tmp if there is one: what is
-// in memory has no way past the page cache.
+// device and that do not, one over the other. Blocks of two sizes take the two ways. It is on the disk
+// of /var/tmp if there is one: what is in memory has no way past the page cache.
 func TestPartialDirect(t *testing.T) {
+	for _, block := range []int{directBlock, directBlock / 16} {
+		t.Run(fmt.Sprint(block), func(t *testing.T) { partialDirect(t, block) })
+	}
+}
+
+func partialDirect(t *testing.T, block int) {
+	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -63,8 +71,11 @@ func TestPartialDirect(t *testing.T) {
 	const size = directFrom + 5000
 	want := make([]byte, size)
 	m := Meta{Path: "large", Kind: File, Size: size, Mode: 0o600}
-	p, err := tree.Partial(m, 1<<20, TargetOptions{})
+	p, err := tree.Partial(m, block, TargetOptions{})
 	require.NoError(t, err)
+	if block < directBlock {
+		require.Nil(t, p.direct)
+	}
 	t.Logf("past the page cache: %v", p.direct != nil)
 	room := make([]byte, 2<<20) // its memory is as a device wants it
 	write := func(off, n int64, skip int) {
@@ -103,6 +114,12 @@ func TestPartialDirect(t *testing.T) {
 		require.NoError(t, p.Mark(block, [32]byte{}))
 	}
 	require.NoError(t, p.Commit(m))
+	file, err := os.Open(dir + "/large")
+	require.NoError(t, err)
+	defer file.Close()
+	if cached, err := cachedBytes(file); err == nil && !p.inMemory {
+		require.Less(t, cached, int64(size/16), "it stays in the page cache")
+	}
 	got, err := os.ReadFile(dir + "/large")
 	require.NoError(t, err)
 	require.True(t, bytes.Equal(want, got), "the content differs")

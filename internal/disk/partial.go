@@ -447,7 +447,7 @@ func (p *Partial) reserve() error {
 		return &NoSpaceError{Need: need, Free: volume.free}
 	}
 	p.preallocates, p.claimed = volume.preallocates, info.Size()
-	if p.preallocates && p.size >= directFrom {
+	if p.preallocates && p.size >= directFrom && p.blockSize >= directBlock {
 		p.direct = openDirect(p.folder, p.partialName(), p.file)
 	}
 	return nil
@@ -986,6 +986,9 @@ func (p *Partial) finish(m Meta, sync bool) error {
 	if sync {
 		if err := p.opt.syncing(p.file.Sync); err != nil {
 			return p.fail(err)
+		}
+		if m.Size >= directFrom && !p.inMemory {
+			dropCache(p.file, 0, m.Size)
 		}
 	}
 	return nil
