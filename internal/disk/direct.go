@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// directFrom is the size from which on a file leaves nothing in the page cache. Large blocks are
-	// written past it, for which the file is opened once more, and small ones leave it after the sync.
+	// directFrom is the size from which on a received file does not stay in the page cache. Large blocks
+	// are written past it, for which the file is opened once more, and small ones leave it after the sync.
 	directFrom = 16 << 20
 	// directBlock is the least size of blocks that are written past the page cache: each waits for the
 	// disk, and smaller ones wait too often.
