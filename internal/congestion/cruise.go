@@ -14,6 +14,13 @@ const (
 	leastGrowth  = 0.008 // of the rate in a round trip, beyond what is known
 	mostGrowth   = 0.25  // the same, once the queue has been short for long
 
+	// shortTrips and leastShort are how long the queue must be short although more is sent than delivered, until that
+	// shows that streams send less than they may: their pacing does so by about a hundredth on short paths. mostShort
+	// bounds it.
+	shortTrips = 4
+	leastShort = time.Second
+	mostShort  = 1.05
+
 	// soonTime is how long a session of low priority waits, beyond a round trip, until it sees what less of
 	// its packets has done: an acknowledgement that was late shows in the RTT for less.
 	soonTime = 60 * time.Millisecond
@@ -27,8 +34,6 @@ const (
 func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
 	c.loss.over = 1
-	j := &c.others.jitter
-	j.now += scale(s.Deviation-j.now, min(1, dt.Seconds()/jitterFor.Seconds()))
 	trip := max(c.lag(s), dt)
 	c.leans(s, trip)
 	aim := c.aim(s)
@@ -100,7 +105,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	// A queue begins: the RTT will show it later. A stream may have two pairs of packets under way, and
 	// the peer acknowledges each second packet of a stream.
-	most := max(aim, m.usual*5/4, c.packets(max(4, s.Streams), s.MSS))
+	most := max(aim, m.usual*5/4, seconds(float64(max(4, s.Streams)*s.MSS)/c.carried()))
 	if c.priority != Low {
 		most = max(most, seconds(c.ahead(trip)*m.base.Seconds()))
 	}
@@ -159,16 +164,33 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	if near { // a policer would drop it
 		packet = 0
 	}
+	carried := c.carried()
+	if s.At-c.calm > max(shortTrips*soon, leastShort) && m.losses == 0 && c.priority != Low { // streams send a little less than they may
+		carried = min(max(carried, c.rate), mostShort*carried)
+	}
 	if c.rate < known {
 		c.rate = min(known, c.rate*c.rises(dt))
 	} else {
 		c.others.back = false
 		c.rate *= 1 + max(c.growth, packet)*part
 	}
-	c.rate = min(c.rate, c.carried()*(1+max(safe, c.ahead(trip))))
+	c.rate = min(c.rate, carried*(1+max(safe, c.ahead(trip))))
 	if s.At < c.loss.ceilUntil && c.rate >= c.loss.ceil { // more was not tried
 		c.rate, c.calm, c.growth = c.loss.ceil, s.At, leastGrowth
 	}
+}
+
+// regain lets the cruise take a line again that seems to have become free: it has room for far more than the
+// session was left. If a queue shows that it has not, the steps are small again.
+func (c *Controller) regain() {
+	if c.poor(poorShare) {
+		c.growth = mostGrowth
+	}
+}
+
+// poor reports whether the session has less than a part of what it once had.
+func (c *Controller) poor(part float64) bool {
+	return c.line < part*c.doubts.best && !c.siblings.crowd(c.last.At)
 }
 
 // bold reports whether the queue has been short for so long, although more and more was sent, that the line
@@ -233,7 +255,8 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	if c.priority == Low { // what a pause takes comes soon after it
 		kept = max(kept, m.steady, rateSince(c.from, s))
 	}
-	if age == 0 || kept >= takenShare*c.had || c.siblings.whole(s.At) {
+	exact := float64(s.MSS) / m.steadyWindow().Seconds() // a rate is
+	if age == 0 || kept+exact >= takenShare*c.had || c.siblings.whole(s.At) {
 		c.whole = s.At
 	}
 	c.calm, c.growth = s.At, leastGrowth

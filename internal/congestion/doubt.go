@@ -96,6 +96,13 @@ func (c *Controller) doubt(s Sample) {
 	case c.doubts.empty > 0 && m.queue > aim && m.standing > aim/2 && s.At-c.doubts.empty > lag:
 		c.blame(s)
 		return
+	case c.doubts.empty > 0 && c.left(lag) && s.At-c.doubts.empty > max(lag, testFor/2):
+		c.full, c.doubts.ended, c.others.left = 0, s.At, s.At
+		m.rates = nil
+		c.rate = afterDrain * c.line
+		c.enter(Cruise, s.At)
+		c.regain()
+		return
 	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
 		c.full, c.doubts.ended = 0, s.At
 		m.rates, c.known = nil, c.line // the line carried more before this queue began
@@ -107,6 +114,13 @@ func (c *Controller) doubt(s Sample) {
 	if c.doubts.empty > 0 {
 		c.rate = emptyShare * c.line
 	}
+}
+
+// left reports whether those who made the queue have gone in a doubt: a queue of the session's own, which has little
+// of the line, would have flowed off sooner.
+func (c *Controller) left(lag time.Duration) bool {
+	d := &c.doubts
+	return c.poor(poorShare) && d.empty-c.since > 2*lag+scale(d.top, 1/(1-leastShare))
 }
 
 // blame ends a doubt in which others seem to hold the queue. Where the peer takes less than it gets, its
@@ -139,7 +153,7 @@ func (c *Controller) longer() bool {
 // kernel ever saw, by more than jitter explains. The queue of others then goes up and down above the base, and
 // looks as if it was our own.
 func (c *Controller) hidden(s Sample) bool {
-	return c.priority != Low && s.Least > 0 && c.model.base-s.Least > c.least(s)+c.model.jitter()
+	return c.priority != Low && s.Least > 0 && c.model.base-s.Least > c.least(s)+max(c.model.jitter(), c.deviates())
 }
 
 // unsure reports whether it is time for a check, and begins it.
@@ -164,7 +178,7 @@ func (c *Controller) check(s Sample, age, lag time.Duration) {
 	if age < 2*lag+seconds(k.queue.Seconds()/(1-checkShare))+checkFor {
 		return
 	}
-	rtt, jitter := m.base+m.standing, m.jitter()/2
+	rtt, jitter := m.base+m.standing, max(m.jitter(), c.deviates())/2
 	stays := k.queue > leastAim/2 && rtt > k.base+max(k.queue/2, leastAim/2, jitter)
 	if stays || rtt < k.base-max(leastAim, jitter) {
 		c.blame(s)

@@ -66,6 +66,7 @@ type jitter struct {
 	deviation time.Duration   // their mean
 	least     time.Duration   // what all but a twentieth of them exceed
 	now       time.Duration   // that of late, also while the session has the line
+	seenFor   time.Duration   // how long it was measured, jitterFor at most
 	lost      tally           // while the session yielded
 }
 
@@ -81,7 +82,7 @@ func (c *Controller) watch(s Sample, dt time.Duration) {
 		j.least = sorted[len(sorted)/20]
 		j.deviation += scale(min(s.Deviation, most)-j.deviation, min(1, dt.Seconds()/jitterFor.Seconds()))
 	}
-	j.now = j.deviation
+	j.now, j.seenFor = j.deviation, jitterFor
 	j.lost.add(s, c.prior)
 }
 
@@ -100,6 +101,15 @@ func (c *Controller) jitters(deviations float64) time.Duration {
 	}
 	return max(0, min(most, c.model.base))
 }
+
+// measure takes the deviation of late, at first the mean of all.
+func (j *jitter) measure(s Sample, dt time.Duration) {
+	j.seenFor = min(max(j.seenFor+dt, time.Nanosecond), jitterFor)
+	j.now += scale(s.Deviation-j.now, dt.Seconds()/j.seenFor.Seconds())
+}
+
+// deviates is by how much jitter lets the mean RTT exceed the least one.
+func (c *Controller) deviates() time.Duration { return scale(c.others.jitter.now, heldDeviations) }
 
 // heldJitter is what the aim grows by because of jitter.
 func (c *Controller) heldJitter() time.Duration {

@@ -226,6 +226,7 @@ func (c *Controller) compete(s Sample) {
 		}
 		c.others.test, c.full, c.others.left = 0, 0, s.At
 		c.enter(Cruise, s.At)
+		c.regain()
 	case c.others.test > 0 && c.holds(s, lag):
 		c.glance(s, lag)
 		c.others.test, c.others.tested = 0, s.At-1
@@ -425,7 +426,7 @@ func (c *Controller) occupied(s Sample) bool {
 	}
 	fall := max(c.aim(s), c.model.base/20)
 	if c.priority != Low { // a check costs it something
-		fall = max(fall, c.model.base/8)
+		fall = max(fall, c.model.base/8, c.model.jitter(), c.deviates())
 	}
 	if c.state == Startup && s.Lost > 0 { // the queue was full, and others have lost something, too
 		fall /= 3

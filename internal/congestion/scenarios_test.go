@@ -541,6 +541,9 @@ func scenarios() []scenario {
 	p = line(400, 480*ms, 0.75)
 	p.Jitter = 50 * ms
 	add("jitter-far", p, flows(session), 20, 15, share(0.8), dropped(2))
+	p = line(2.3, 164*ms, 2.5)
+	p.Jitter = 30 * ms
+	add("jitter-2M-164ms", p, flows(few), 25, 5, share(0.8), dropped(2))
 	add("geo", line(50, 600*ms, 1), flows(session), 40, 0, share(0.90), dropped(0.5))
 	// A host that has no processor for a moment during the start does not keep the rate of that moment for long.
 	for _, l := range []struct {

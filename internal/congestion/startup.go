@@ -78,8 +78,8 @@ func (c *Controller) start(s Sample) {
 	full = max(full, min(c.sway(s), m.base/2), full-m.jitter()+c.opening.noise) // noise may be more than jitter
 	longFlat := flat && s.At-c.short > m.rateWindow(s)                          // jitter makes what is delivered uneven
 	lossy := m.lost > 0.05
-	if m.usual < full/4 && m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
-		lossy = true // the queue was full at once, and the base is that of a full one
+	if m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
+		lossy = true // a short queue is full, or it was at once, and the base is that of a full one
 	}
 	if c.priority == Low && c.robs(s, early) {
 		c.give(s)
