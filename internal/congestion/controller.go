@@ -114,7 +114,9 @@ func (c *Controller) Update(s Sample) Decision {
 		c.doubts.best = max(c.doubts.best, c.line)
 	}
 	c.remember(s, dt)
-	c.others.jitter.measure(s, dt)
+	if c.settled(s) {
+		c.others.jitter.measure(s, dt)
+	}
 	if c.model.base == 0 || s.Delivered == 0 {
 		c.calm = s.At
 		return c.decision()

@@ -12,14 +12,13 @@ const (
 	takenShare   = 0.95  // of what was delivered when a queue began: with less, others take the rest
 	mostWindowed = 0.05  // of the time, in which the peer's windows hold streams: it takes less than the line carries
 	leastGrowth  = 0.008 // of the rate in a round trip, beyond what is known
-	mostGrowth   = 0.25  // the same, once the queue has been short for long
+	mostGrowth   = 0.25  // the same, once the queue has been short for long, or others have left
 
-	// shortTrips and leastShort are how long the queue must be short although more is sent than delivered, until that
-	// shows that streams send less than they may: their pacing does so by about a hundredth on short paths. mostShort
-	// bounds it.
-	shortTrips = 4
-	leastShort = time.Second
-	mostShort  = 1.05
+	// Streams send a little less than they may, by about a hundredth on short paths. That shows after paceTrips and
+	// leastPace, in which a queue would have grown, and counts up to mostPace of what is delivered.
+	paceTrips = 12
+	leastPace = time.Second
+	mostPace  = 1.03
 
 	// soonTime is how long a session of low priority waits, beyond a round trip, until it sees what less of
 	// its packets has done: an acknowledgement that was late shows in the RTT for less.
@@ -165,8 +164,9 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 		packet = 0
 	}
 	carried := c.carried()
-	if s.At-c.calm > max(shortTrips*soon, leastShort) && m.losses == 0 && c.priority != Low { // streams send a little less than they may
-		carried = min(max(carried, c.rate), mostShort*carried)
+	calm := s.At-c.calm > max(paceTrips*trip, leastPace) && m.losses <= 2*c.loss.random+someLoss
+	if calm && c.priority != Low { // what is sent and not delivered makes no queue
+		carried = min(max(carried, c.rate), mostPace*carried)
 	}
 	if c.rate < known {
 		c.rate = min(known, c.rate*c.rises(dt))
@@ -180,21 +180,22 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	}
 }
 
-// regain lets the cruise take a line again that seems to have become free: it has room for far more than the
-// session was left. If a queue shows that it has not, the steps are small again.
+// regain takes a line in the largest steps after others have left it, if they left the session little. If a queue
+// shows that they have not, the steps are small again.
 func (c *Controller) regain() {
-	if c.poor(poorShare) {
-		c.growth = mostGrowth
+	if c.little() {
+		c.growth, c.low = mostGrowth, 0
 	}
 }
 
-// poor reports whether the session has less than a part of what it once had.
-func (c *Controller) poor(part float64) bool {
-	return c.line < part*c.doubts.best && !c.siblings.crowd(c.last.At)
+// little reports whether the session has so little of what the line carried of late that, at more than low priority,
+// it takes its part again.
+func (c *Controller) little() bool {
+	return c.priority != Low && c.line < poorShare*c.known && !c.siblings.crowd(c.last.At)
 }
 
-// bold reports whether the queue has been short for so long, although more and more was sent, that the line
-// must carry far more.
+// bold reports whether the line must carry far more: the queue has been short for long, although more and more was
+// sent, or others have left.
 func (c *Controller) bold() bool { return c.growth >= mostGrowth && c.priority != Low }
 
 // ahead is by how much, as a share, what is sent exceeds what is delivered while the line has room: it grows
@@ -255,7 +256,7 @@ func (c *Controller) brake(s Sample, aim, trip time.Duration) {
 	if c.priority == Low { // what a pause takes comes soon after it
 		kept = max(kept, m.steady, rateSince(c.from, s))
 	}
-	exact := float64(s.MSS) / m.steadyWindow().Seconds() // a rate is
+	exact := float64(s.MSS) / m.steadyWindow().Seconds() // a rate is exact to one packet
 	if age == 0 || kept+exact >= takenShare*c.had || c.siblings.whole(s.At) {
 		c.whole = s.At
 	}

@@ -96,7 +96,7 @@ func (c *Controller) doubt(s Sample) {
 	case c.doubts.empty > 0 && m.queue > aim && m.standing > aim/2 && s.At-c.doubts.empty > lag:
 		c.blame(s)
 		return
-	case c.doubts.empty > 0 && c.left(lag) && s.At-c.doubts.empty > max(lag, testFor/2):
+	case c.doubts.empty > 0 && c.outlasted(lag) && s.At-c.doubts.empty > max(lag, leastAlone):
 		c.full, c.doubts.ended, c.others.left = 0, s.At, s.At
 		m.rates = nil
 		c.rate = afterDrain * c.line
@@ -116,11 +116,11 @@ func (c *Controller) doubt(s Sample) {
 	}
 }
 
-// left reports whether those who made the queue have gone in a doubt: a queue of the session's own, which has little
-// of the line, would have flowed off sooner.
-func (c *Controller) left(lag time.Duration) bool {
+// outlasted reports whether a queue that is gone now stayed in a doubt for longer than one of the session's own, which
+// has little of the line: others made it, and have left.
+func (c *Controller) outlasted(lag time.Duration) bool {
 	d := &c.doubts
-	return c.poor(poorShare) && d.empty-c.since > 2*lag+scale(d.top, 1/(1-leastShare))
+	return c.little() && !c.shallow() && d.empty-c.since > 2*lag+scale(d.top, 1/(1-leastShare))
 }
 
 // blame ends a doubt in which others seem to hold the queue. Where the peer takes less than it gets, its

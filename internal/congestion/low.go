@@ -59,7 +59,7 @@ type room struct {
 	late  time.Duration // when acknowledgements were late, the last time
 }
 
-// jitter is what a session of low priority knows of it. Smoothed RTTs hide it, and few packets show a mean that is far
+// jitter is what a session knows of it, and most of it one of low priority. Smoothed RTTs hide it, and few packets show a mean that is far
 // above the least RTT: that looks like the queue of others. But single RTTs show that they are far from each other.
 type jitter struct {
 	seen      []time.Duration // mean deviations of single RTTs from the smoothed RTT, the last ones
@@ -104,12 +104,21 @@ func (c *Controller) jitters(deviations float64) time.Duration {
 
 // measure takes the deviation of late, at first the mean of all.
 func (j *jitter) measure(s Sample, dt time.Duration) {
-	j.seenFor = min(max(j.seenFor+dt, time.Nanosecond), jitterFor)
-	j.now += scale(s.Deviation-j.now, dt.Seconds()/j.seenFor.Seconds())
+	j.seenFor = min(j.seenFor+max(dt, 1), jitterFor)
+	j.now += scale(s.Deviation-j.now, min(1, dt.Seconds()/j.seenFor.Seconds()))
+}
+
+// settled reports whether deviations are those of the path. The kernel's first one is half of the RTT (RFC 6298), and
+// streams that compete make larger ones.
+func (c *Controller) settled(s Sample) bool {
+	first := c.opening.first
+	return s.Delivered > c.prior.Delivered && first > 0 && s.At-first > 2*s.RTT && c.state != Compete && c.state != Yield
 }
 
 // deviates is by how much jitter lets the mean RTT exceed the least one.
-func (c *Controller) deviates() time.Duration { return scale(c.others.jitter.now, heldDeviations) }
+func (c *Controller) deviates() time.Duration {
+	return min(scale(c.others.jitter.now, heldDeviations), c.model.base/4)
+}
 
 // heldJitter is what the aim grows by because of jitter.
 func (c *Controller) heldJitter() time.Duration {

@@ -295,6 +295,9 @@ func (c *Controller) stayed(s Sample) time.Duration { return s.At - max(c.since,
 func (c *Controller) holds(s Sample, lag time.Duration) bool {
 	age := s.At - c.others.test
 	low := c.others.deep - falls(age-lag)
+	if two := seconds(float64(2*s.MSS) / max(c.line, c.known)); two > delayedAck { // less than two packets are no queue
+		low = max(low, two)
+	}
 	if c.siblings.crowd(s.At) { // they test, too: once the queue is gone, it must stay so
 		low = max(low, c.aim(s))
 	}

@@ -543,7 +543,11 @@ func scenarios() []scenario {
 	add("jitter-far", p, flows(session), 20, 15, share(0.8), dropped(2))
 	p = line(2.3, 164*ms, 2.5)
 	p.Jitter = 30 * ms
-	add("jitter-2M-164ms", p, flows(few), 25, 5, share(0.8), dropped(2))
+	add("jitter-2M-164ms", p, flows(few), 25, 5, share(0.8), dropped(2), unshared())
+	p = line(100, 20*ms, 1)
+	p.Changes = []simulate.Change{{At: 8 * time.Second, Rate: 5e6}}
+	visitor := simulate.Flow{Kind: simulate.Cubic, From: 18 * time.Second, To: 28 * time.Second}
+	add("slower-for-good-20ms", p, flows(few, visitor), 60, 40, share(0.8), dropped(1), delay(0.5, 60))
 	add("geo", line(50, 600*ms, 1), flows(session), 40, 0, share(0.90), dropped(0.5))
 	// A host that has no processor for a moment during the start does not keep the rate of that moment for long.
 	for _, l := range []struct {
@@ -574,7 +578,7 @@ func (s *scenario) judged() (time.Duration, time.Duration) {
 // brief are the scenarios of a run without -all: each kind of scenario on one line, and the most
 // common two on three.
 var brief = regexp.MustCompile(`-100M-20ms|^(alone|beside-cubic)-(300M-80ms|1000M-50ms)-q1$|` +
-	`^(loss-0.01|loss-.*-(only|far)|policer|codel|jitter|stalls|down|up|udp|source|start|windows|narrow|geo|rivals)`)
+	`^(loss-0.01|loss-.*-(only|far)|policer|codel|jitter|stalls|down|up|udp|source|start|windows|narrow|geo|rivals|slower)`)
 
 func selected(t *testing.T) []scenario {
 	var some []scenario

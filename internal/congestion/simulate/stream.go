@@ -101,7 +101,7 @@ func (s *stream) acked(t *train) {
 	}
 	rtt := now - t.sent
 	if s.srtt == 0 {
-		s.srtt, s.least = rtt, rtt
+		s.srtt, s.least, s.deviation = rtt, rtt, rtt/2
 	}
 	s.least = min(s.least, rtt)
 	s.deviation += (math.Abs(rtt-s.srtt) - s.deviation) / 4
