@@ -15,9 +15,9 @@ const (
 	mostGrowth   = 0.25  // the same, once the queue has been short for long, or others have left
 
 	// Streams send a little less than they may, by about a hundredth on short paths. That shows after paceTrips and
-	// leastPace, in which a queue would have grown, and counts up to mostPace of what is delivered.
+	// paceFor, in which a queue would have grown. Then up to mostPace times what is delivered is tried.
 	paceTrips = 12
-	leastPace = time.Second
+	paceFor   = time.Second
 	mostPace  = 1.03
 
 	// soonTime is how long a session of low priority waits, beyond a round trip, until it sees what less of
@@ -164,7 +164,7 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 		packet = 0
 	}
 	carried := c.carried()
-	calm := s.At-c.calm > max(paceTrips*trip, leastPace) && m.losses <= 2*c.loss.random+someLoss
+	calm := s.At-c.calm > max(paceTrips*trip, paceFor) && m.losses <= 2*c.loss.random+someLoss
 	if calm && c.priority != Low { // what is sent and not delivered makes no queue
 		carried = min(max(carried, c.rate), mostPace*carried)
 	}
@@ -188,8 +188,8 @@ func (c *Controller) regain() {
 	}
 }
 
-// little reports whether the session has so little of what the line carried of late that, at more than low priority,
-// it takes its part again.
+// little reports whether a session above low priority has less than poorShare of what the line carried of late. That is
+// forgotten within some minutes.
 func (c *Controller) little() bool {
 	return c.priority != Low && c.line < poorShare*c.known && !c.siblings.crowd(c.last.At)
 }

@@ -103,7 +103,7 @@ func (c *Controller) doubt(s Sample) {
 		c.enter(Cruise, s.At)
 		c.regain()
 		return
-	case c.doubts.empty > 0 && s.At-c.doubts.empty > max(4*lag, testFor/2):
+	case c.doubts.empty > 0 && !c.outlasted(lag) && s.At-c.doubts.empty > max(4*lag, testFor/2):
 		c.full, c.doubts.ended = 0, s.At
 		m.rates, c.known = nil, c.line // the line carried more before this queue began
 		c.rate = afterDrain * c.line
@@ -120,7 +120,7 @@ func (c *Controller) doubt(s Sample) {
 // has little of the line: others made it, and have left.
 func (c *Controller) outlasted(lag time.Duration) bool {
 	d := &c.doubts
-	return c.little() && !c.shallow() && d.empty-c.since > 2*lag+scale(d.top, 1/(1-leastShare))
+	return c.little() && !c.shallow() && d.empty-c.since > 3*lag+scale(d.top, 1/(falling*(1-leastShare)))
 }
 
 // blame ends a doubt in which others seem to hold the queue. Where the peer takes less than it gets, its

@@ -200,6 +200,7 @@ func (c *Controller) heed(s Sample) bool {
 	case k.from.At == 0, !k.tells(m, k.from, s):
 	case lossSince(k.from, s) < k.seen/2: // it was the rate
 		c.line = max(k.passed, c.line/2)
+		c.known = min(c.known, k.passed) // it let more through at first
 		c.police(s, k.passed)
 	case c.others.brim > 0 && m.usual > c.aim(s): // others lose as much: a queue of our own would be gone
 		*k = look{}

@@ -59,8 +59,9 @@ type room struct {
 	late  time.Duration // when acknowledgements were late, the last time
 }
 
-// jitter is what a session knows of it, and most of it one of low priority. Smoothed RTTs hide it, and few packets show a mean that is far
-// above the least RTT: that looks like the queue of others. But single RTTs show that they are far from each other.
+// jitter is what a session knows of it. Only one of low priority uses most of that. Smoothed RTTs hide it, and few
+// packets show a mean that is far above the least RTT: that looks like the queue of others. But single RTTs show that
+// they are far from each other.
 type jitter struct {
 	seen      []time.Duration // mean deviations of single RTTs from the smoothed RTT, the last ones
 	deviation time.Duration   // their mean
@@ -112,10 +113,11 @@ func (j *jitter) measure(s Sample, dt time.Duration) {
 // streams that compete make larger ones.
 func (c *Controller) settled(s Sample) bool {
 	first := c.opening.first
-	return s.Delivered > c.prior.Delivered && first > 0 && s.At-first > 2*s.RTT && c.state != Compete && c.state != Yield
+	known := first > 0 && s.At-first > max(2*s.RTT, c.lag(s))
+	return known && s.Delivered > c.prior.Delivered && c.state != Compete && c.state != Yield
 }
 
-// deviates is by how much jitter lets the mean RTT exceed the least one.
+// deviates is by how much jitter lets the mean RTT exceed the least one, at most a quarter of that.
 func (c *Controller) deviates() time.Duration {
 	return min(scale(c.others.jitter.now, heldDeviations), c.model.base/4)
 }

@@ -163,7 +163,10 @@ func (c *Controller) pass(dt time.Duration) {
 	c.model.pause()
 	c.since, c.calm, c.rested, c.short = c.since+dt, c.calm+dt, c.rested+dt, c.short+dt
 	if c.starts() && c.priority == Low { // what it measures begins anew
-		c.from, c.opening.first = c.last, 0
+		c.from = c.last
+		if c.state == Startup {
+			c.opening.first = 0
+		}
 	}
 	for _, t := range []*time.Duration{&c.full, &c.doubts.empty, &c.others.test, &c.others.tested, &c.loss.held} {
 		if *t > 0 {

@@ -229,7 +229,24 @@ func TestPathsOnceBad(t *testing.T) {
 		why    string
 		number int    // of the example
 		path   string // another one shows that the generator has changed
-	}{} {
+	}{
+		{"others left, and the line was taken slowly", 2129, "20.62 Mbit/s × 1ms, queue 5.46 BDP, reno from 1.5s to 6.333s at 0 Mbit/s"},
+		{"others left, and the line was taken slowly", 3616, "4.655 Mbit/s × 6.1ms, queue 4.09 BDP, reno from 1.5s to 6.333s at 0 Mbit/s"},
+		{"others left, and the line was taken slowly", 4397, "321.6 Mbit/s × 1ms, queue 0.76 BDP, session from 1.5s to 6.333s at 0 Mbit/s"},
+		{"others left, and the line was taken slowly", 7360, "2.938 Mbit/s × 1.1ms, queue 37.23 BDP, cubic from 1.5s to 6.333s at 0 Mbit/s"},
+		{"others left, and the line was taken slowly", 10627, "277.1 Mbit/s × 4.7ms, queue 0.25 BDP, cubic from 1.5s to 6.333s at 0 Mbit/s"},
+		{"others left, and the line was taken slowly", 12009, "1044 Mbit/s × 2.1ms, queue 0.26 BDP, session from 1.5s to 6.333s at 0 Mbit/s"},
+		{"a few packets showed a rate", 3661, "0.3326 Mbit/s × 25.6ms, queue 13.61 BDP"},
+		{"a few packets showed a rate", 5993, "0.3326 Mbit/s × 26.1ms, queue 13.32 BDP, loss 0.0018"},
+		{"less than two packets were the queue of others", 13728, "0.3151 Mbit/s × 1ms, queue 367.62 BDP"},
+		{"less than two packets were the queue of others", 14951, "0.3151 Mbit/s × 2.5ms, queue 144.24 BDP"},
+		{"less than two packets were the queue of others", 12871, "0.3966 Mbit/s × 1ms, queue 292.08 BDP"},
+		{"less than two packets were the queue of others", 11810, "0.2945 Mbit/s × 1ms, queue 393.36 BDP"},
+		{"a short queue was full, and the start never ended", 15489, "7945 Mbit/s × 4.8ms, queue 0.51 BDP"},
+		{"jitter looked like the queue of others", 3262, "2.335 Mbit/s × 125.8ms, queue 0.39 BDP, jitter 17.4ms"},
+		{"jitter looked like the queue of others", 10336, "2.335 Mbit/s × 163.9ms, queue 2.47 BDP, jitter 29.7ms"},
+		{"jitter looked like the queue of others", 10951, "4.655 Mbit/s × 475ms, queue 1.17 BDP, jitter 65.5ms"},
+	} {
 		r := randomPaths.Example(c.number)
 		require.Equal(t, c.path, r.String(), c.why)
 		f := r.judge()

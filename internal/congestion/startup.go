@@ -79,7 +79,7 @@ func (c *Controller) start(s Sample) {
 	longFlat := flat && s.At-c.short > m.rateWindow(s)                          // jitter makes what is delivered uneven
 	lossy := m.lost > 0.05
 	if m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
-		lossy = true // the queue is full: it is too short to be seen, or the base is that of a full one
+		lossy = true // it is no start: a full queue may be too short to be seen, or the base is that of a full one
 	}
 	if c.priority == Low && c.robs(s, early) {
 		c.give(s)

@@ -104,7 +104,9 @@ func (s *stream) acked(t *train) {
 		s.srtt, s.least, s.deviation = rtt, rtt, rtt/2
 	}
 	s.least = min(s.least, rtt)
-	s.deviation += (math.Abs(rtt-s.srtt) - s.deviation) / 4
+	if s.delivered > 0 { // the first one is half of the RTT (RFC 6298)
+		s.deviation += (math.Abs(rtt-s.srtt) - s.deviation) / 4
+	}
 	s.srtt += (rtt - s.srtt) / 8
 	s.inflight -= n
 	s.delivered += n
