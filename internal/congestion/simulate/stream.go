@@ -100,14 +100,13 @@ func (s *stream) acked(t *train) {
 		return
 	}
 	rtt := now - t.sent
-	if s.srtt == 0 {
+	if s.srtt == 0 { // as in RFC 6298
 		s.srtt, s.least, s.deviation = rtt, rtt, rtt/2
-	}
-	s.least = min(s.least, rtt)
-	if s.delivered > 0 { // the first one is half of the RTT (RFC 6298)
+	} else {
+		s.least = min(s.least, rtt)
 		s.deviation += (math.Abs(rtt-s.srtt) - s.deviation) / 4
+		s.srtt += (rtt - s.srtt) / 8
 	}
-	s.srtt += (rtt - s.srtt) / 8
 	s.inflight -= n
 	s.delivered += n
 	a := ack{now: now, n: n, rtt: rtt, sent: t.sent, inflight: s.inflight + s.gathers()}
