@@ -221,7 +221,7 @@ func (c *Controller) compete(s Sample) {
 	case c.alone(s, lag):
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
 		if b := &c.siblings; b.crowd(s.At) {
-			c.line, m.rates = b.part(max(m.steady, c.line)), nil
+			c.line, m.rates = b.part(c.priority, max(m.steady, c.line)), nil
 			c.rate = afterDrain * c.line
 		}
 		c.others.test, c.full, c.others.left = 0, 0, s.At

@@ -404,6 +404,9 @@ func scenarios() []scenario {
 			apart[i].From = time.Duration(3*i) * time.Second
 		}
 		add("four-come"+name, p, apart, 50, 19, jain(0.95), dropped(1))
+		strong := small
+		strong.Priority = congestion.High
+		add("high-beside-session"+name, p, flows(strong, small), 40, 15, together(1, 0.7, 0.86), together(2, 0.95, 1.01), dropped(1))
 		add("low-beside-session"+name, p, flows(low, small), 40, 10, keeps(0.9))
 	}
 

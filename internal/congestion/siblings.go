@@ -2,20 +2,23 @@ package congestion
 
 import "time"
 
-// Siblings is what the server says to a session of all that send from one host to another with the
-// same priority. They share the line as equals, which no session can find out alone: each sees one
-// queue, whoever fills it.
+// Siblings is what the server says to a session of all that send from one host to another. They share
+// the line by the weight of their priority, which no session can find out alone: each sees one queue,
+// whoever fills it.
 type Siblings struct {
-	Sessions int     // that have more to send than the line takes, this one too
-	Own, All float64 // what was delivered of late, by this session and by all of them, bytes/s
+	Sessions int     // that have more to send than the line takes, this one too, each times its weight
+	Own      float64 // what was delivered of late by this session, divided by its weight, bytes/s
+	All      float64 // what was delivered of late by all of them, bytes/s
 	Turn     int     // changes when those that share the line with others shall test at the same time
 }
 
 // Member is a session as its server sees it, among those that send from one host to another in the
-// same direction with the same priority. The zero Member is a new one.
+// same direction. Those of low priority are among themselves: they yield to all others. The zero
+// Member is a new one.
 type Member struct {
-	Rate  float64 // delivered of late, bytes/s
-	Waits bool    // data wait at the sender to be sent
+	Rate     float64 // delivered of late, bytes/s
+	Waits    bool    // data wait at the sender to be sent
+	Priority Priority
 
 	behind time.Duration // since when it has not taken what it may have
 	rate   float64       // then, bytes/s
@@ -37,6 +40,10 @@ const (
 	// mostRaise bounds what a message makes of a session's rate: the server may be wrong.
 	mostRaise = 2
 
+	// highWeight is for how many sessions of normal priority one of high priority counts: it takes about
+	// four fifths of the line beside one of them, as beside one flow of others.
+	highWeight = 4
+
 	// A session that has less than behindPart of its part, and does not get risen more in behindFor, is
 	// limited by something else than its siblings: it keeps what it has, for apartFor at first. It may need
 	// two tests to leave Compete.
@@ -51,26 +58,36 @@ const (
 // and once to each that no longer does. Zero Sessions are nothing to say.
 func Tell(now time.Duration, members []*Member) []Siblings {
 	sharing := Siblings{Turn: int(now / turnEvery)}
+	count := 0
 	for _, m := range members {
 		if m.shares(now) {
-			sharing.Sessions++
+			count++
+			sharing.Sessions += m.Priority.weight()
 			sharing.All += m.Rate
 		}
 	}
-	part := sharing.All / float64(sharing.Sessions)
 	say := make([]Siblings, len(members))
 	for i, m := range members {
+		weight := float64(m.Priority.weight())
 		switch {
-		case sharing.Sessions > 1 && m.shares(now):
+		case count > 1 && m.shares(now):
 			say[i] = sharing
-			say[i].Own, m.told = m.Rate, true
-			m.follow(now, part)
+			say[i].Own, m.told = m.Rate/weight, true
+			m.follow(now, weight*sharing.All/float64(sharing.Sessions))
 		case m.told:
-			say[i] = Siblings{Sessions: 1, Own: m.Rate, All: m.Rate, Turn: sharing.Turn}
+			say[i] = Siblings{Sessions: 1, Own: m.Rate / weight, All: m.Rate, Turn: sharing.Turn}
 			m.told, m.behind = false, 0
 		}
 	}
 	return say
+}
+
+// weight is for how many sessions of normal priority a session counts among its siblings.
+func (p Priority) weight() int {
+	if p == High {
+		return highWeight
+	}
+	return 1
 }
 
 // shares reports whether the session would take more of the line.
@@ -115,7 +132,7 @@ func (c *Controller) SetSiblings(to Siblings) {
 	by := goal / to.Own
 	switch {
 	case by > 1: // what it may send already counts, and streams may need time for it
-		by = max(1, min(by, goal/c.line))
+		by = max(1, min(by, float64(c.priority.weight())*goal/c.line))
 	case c.model.usual < c.aim(c.last)/8: // siblings do not take what this one would leave
 		return
 	}
@@ -125,9 +142,9 @@ func (c *Controller) SetSiblings(to Siblings) {
 	}
 }
 
-// part is the equal part of what the siblings have, bytes/s, for one that knew of a line of this rate.
-func (b *siblings) part(line float64) float64 {
-	return min(b.All/float64(b.Sessions), mostRaise*line)
+// part is what a session of a priority may have of what the siblings have, bytes/s, if it knew of a line of this rate.
+func (b *siblings) part(p Priority, line float64) float64 {
+	return min(float64(p.weight())*b.All/float64(b.Sessions), mostRaise*line)
 }
 
 // crowd reports whether the session has siblings now.

@@ -40,6 +40,14 @@ func TestTell(t *testing.T) {
 	require.Empty(t, Tell(now, nil))
 }
 
+// TestTellByWeight: a session of high priority counts as four, and is told its rate by its weight.
+func TestTellByWeight(t *testing.T) {
+	all := []*Member{{Rate: 300, Waits: true, Priority: High}, {Rate: 200, Waits: true}}
+	require.Equal(t, []Siblings{{Sessions: 5, Own: 75, All: 500}, {Sessions: 5, Own: 200, All: 500}}, Tell(0, all))
+	all[1].Waits = false
+	require.Equal(t, Siblings{Sessions: 1, Own: 75, All: 300}, Tell(0, all)[0], "alone")
+}
+
 // TestTurns: all test at the same time, and have time between two tests.
 func TestTurns(t *testing.T) {
 	turns := 0
@@ -63,27 +71,31 @@ func TestTellRisingMember(t *testing.T) {
 	}
 }
 
-// TestSetSiblings: a session goes half of the way to its equal part, at most to twice what it has, and
+// TestSetSiblings: a session goes half of the way to its part, at most to twice what it has, and
 // gives nothing away where there is no queue.
 func TestSetSiblings(t *testing.T) {
 	for _, c := range []struct {
 		what  string
+		of    Priority
 		to    Siblings
 		queue time.Duration
 		want  float64
 	}{
-		{"more than its part", Siblings{Sessions: 4, Own: 100, All: 160}, time.Second, 70},
-		{"more than its part, and the line is not full", Siblings{Sessions: 4, Own: 100, All: 160}, 0, 100},
-		{"less than its part", Siblings{Sessions: 2, Own: 100, All: 240}, time.Second, 110},
-		{"far less", Siblings{Sessions: 2, Own: 100, All: 1e6}, time.Second, 200},
-		{"it grows already", Siblings{Sessions: 2, Own: 80, All: 200}, time.Second, 100},
-		{"alone", Siblings{Sessions: 1, Own: 100, All: 100}, time.Second, 100},
-		{"nothing that can be", Siblings{Sessions: 4, Own: 100, All: 50}, time.Second, 100},
-		{"no rate", Siblings{Sessions: 4, All: 50}, time.Second, 100},
-		{"a server that lies", Siblings{Sessions: 2, Own: 1, All: math.MaxUint64}, time.Second, 100},
-		{"and lies again", Siblings{Sessions: math.MaxInt32, Own: 1e18, All: math.MaxUint64}, time.Second, 50},
+		{"more than its part", Normal, Siblings{Sessions: 4, Own: 100, All: 160}, time.Second, 70},
+		{"more than its part, and the line is not full", Normal, Siblings{Sessions: 4, Own: 100, All: 160}, 0, 100},
+		{"less than its part", Normal, Siblings{Sessions: 2, Own: 100, All: 240}, time.Second, 110},
+		{"far less", Normal, Siblings{Sessions: 2, Own: 100, All: 1e6}, time.Second, 200},
+		{"it grows already", Normal, Siblings{Sessions: 2, Own: 80, All: 200}, time.Second, 100},
+		{"high, and more than its part", High, Siblings{Sessions: 5, Own: 25, All: 100}, time.Second, 90},
+		{"high, and less than its part", High, Siblings{Sessions: 5, Own: 25, All: 150}, time.Second, 110},
+		{"alone", Normal, Siblings{Sessions: 1, Own: 100, All: 100}, time.Second, 100},
+		{"nothing that can be", Normal, Siblings{Sessions: 4, Own: 100, All: 50}, time.Second, 100},
+		{"no rate", Normal, Siblings{Sessions: 4, All: 50}, time.Second, 100},
+		{"a server that lies", Normal, Siblings{Sessions: 2, Own: 1, All: math.MaxUint64}, time.Second, 100},
+		{"and lies again", Normal, Siblings{Sessions: math.MaxInt32, Own: 1e18, All: math.MaxUint64}, time.Second, 50},
 	} {
 		con := New()
+		con.SetPriority(c.of)
 		con.state, con.rate, con.line = Cruise, 100, 100
 		con.model.base, con.model.usual = 20*time.Millisecond, c.queue
 		con.SetSiblings(c.to)

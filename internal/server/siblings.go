@@ -9,11 +9,11 @@ import (
 	"github.com/fxfer/fxfer/internal/wire"
 )
 
-// family is what sessions have in common that share the line as equals.
+// family is what sessions have in common that share the line by their weights.
 type family struct {
-	host     netip.Addr // of the clients
-	sends    bool       // the server
-	priority wire.Priority
+	host  netip.Addr // of the clients
+	sends bool       // the server
+	low   bool       // they yield to all others
 }
 
 // keepTellingSiblings tells sessions of those that share their path, until ctx is done.
@@ -42,7 +42,7 @@ func (s *Server) families() map[family][]*transferSession {
 	by := make(map[family][]*transferSession)
 	for _, x := range all {
 		if !x.hello.Relayed && !x.from.IsLoopback() {
-			f := family{x.from, x.engine.Sends(), x.priority()}
+			f := family{x.from, x.engine.Sends(), x.priority() == wire.LowPriority}
 			by[f] = append(by[f], x)
 		}
 	}
@@ -53,6 +53,7 @@ func tellSiblings(now time.Duration, all []*transferSession) {
 	siblings := make([]*session.Sibling, len(all))
 	for i, x := range all {
 		siblings[i] = x.sibling
+		siblings[i].SetPriority(x.priority())
 	}
 	for i, m := range session.TellSiblings(now, siblings) {
 		switch x := all[i]; {

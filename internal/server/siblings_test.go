@@ -19,8 +19,8 @@ type end struct {
 
 func (e end) Sends() bool { return e.sends }
 
-// TestFamilies: sessions share as equals if they have the host, the direction and the priority in
-// common. What comes from a relay, or from this host, may come over any path.
+// TestFamilies: sessions share by weight if they have the host and the direction in common. Those of low
+// priority are a family of their own. What comes from a relay, or from this host, may come over any path.
 func TestFamilies(t *testing.T) {
 	s := &Server{sessions: make(map[[16]byte]liveSession)}
 	s.live.Store(&liveSettings{})
@@ -34,7 +34,7 @@ func TestFamilies(t *testing.T) {
 		return x
 	}
 	const host, other = "192.0.2.1", "192.0.2.2"
-	a, b := add(host, false, session.PriorityNormal, false), add(host, false, "", false)
+	a, b, c := add(host, false, session.PriorityNormal, false), add(host, false, "", false), add(host, false, session.PriorityHigh, false)
 	low, lower := add(host, false, session.PriorityLow, false), add(host, false, session.PriorityLow, false)
 	get := add(host, true, "", false)
 	far := add(other, false, "", false)
@@ -46,7 +46,7 @@ func TestFamilies(t *testing.T) {
 		found = append(found, all)
 	}
 	require.Len(t, found, 4)
-	for _, want := range [][]*transferSession{{a, b}, {low, lower}, {get}, {far}} {
+	for _, want := range [][]*transferSession{{a, b, c}, {low, lower}, {get}, {far}} {
 		require.True(t, slices.ContainsFunc(found, func(all []*transferSession) bool {
 			return len(all) == len(want) && !slices.ContainsFunc(want, func(x *transferSession) bool { return !slices.Contains(all, x) })
 		}))

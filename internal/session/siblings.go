@@ -44,6 +44,9 @@ type Sibling struct {
 	sent   diagnose.Sample // of the sender, when it was seen whether data wait
 }
 
+// SetPriority says which priority the session has now.
+func (s *Sibling) SetPriority(p wire.Priority) { s.member.Priority = sharing(p) }
+
 // NewSibling returns the Sibling of a session. push reports whether the server sends.
 func NewSibling(t *Telemetry, push bool) *Sibling { return &Sibling{telemetry: t, push: push} }
 
@@ -68,8 +71,8 @@ func (s *Sibling) look() *congestion.Member {
 	return &s.member
 }
 
-// TellSiblings decides what a server says to the sessions that send from one host to another with the
-// same priority, at a time since any start. It returns nil for those to whom there is nothing to say.
+// TellSiblings decides what a server says to the sessions that send from one host to another, those of low priority
+// apart from the others, at a time since any start. It returns nil for those to whom there is nothing to say.
 func TellSiblings(now time.Duration, family []*Sibling) []*wire.Siblings {
 	members := make([]*congestion.Member, len(family))
 	for i, s := range family {

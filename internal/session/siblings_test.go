@@ -30,6 +30,8 @@ func TestTellSiblings(t *testing.T) {
 		{Sessions: 2, Own: 2000, All: 8000}, {Sessions: 2, Own: 6000, All: 8000},
 	}, TellSiblings(3*time.Second, family))
 	require.Equal(t, uint64(2), TellSiblings(3*time.Second, family)[0].Sessions, "without new samples")
+	family[0].SetPriority(wire.HighPriority)
+	require.Equal(t, uint64(5), TellSiblings(3*time.Second, family)[0].Sessions, "by weight")
 	measure(5*time.Second, 30*time.Second, 9000)
 	for _, m := range TellSiblings(5*time.Second, family) {
 		require.Equal(t, uint64(1), m.Sessions, "nothing waits now")

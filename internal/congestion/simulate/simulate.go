@@ -131,18 +131,19 @@ func (w *world) step(now, dt float64) {
 	w.observe(dt)
 }
 
-// tell tells sessions of the same priority of each other, as their server does.
+// tell tells sessions of each other, those of low priority apart from the others, as their server does.
 func (w *world) tell(now float64) {
 	passed := now - w.told
 	if passed < congestion.SiblingsEvery.Seconds() {
 		return
 	}
 	w.told = now
-	for _, p := range []congestion.Priority{congestion.Low, congestion.Normal, congestion.High} {
+	for _, low := range []bool{true, false} {
 		var family []*flow
 		var members []*congestion.Member
 		for _, f := range w.flows {
-			if f.begun && f.Kind == Session && f.Priority == p {
+			if f.begun && f.Kind == Session && (f.Priority == congestion.Low) == low {
+				f.member.Priority = f.Priority
 				f.member.Rate = (f.delivered - f.before) * w.line.mss / passed
 				f.member.Waits = f.sample.Backlog > 0
 				f.before = f.delivered
