@@ -39,16 +39,17 @@ var (
 		"When the server's certificate expires, and when the first revocation list does; absent where there is none.", []string{"certificate"}}
 	freeBytes = metric{"fxfer_share_free_bytes", prometheus.GaugeValue, "Free space on the file system of a share, at most 10 s old.", []string{"share"}}
 
-	transfers  = metric{"fxfer_transfers", prometheus.GaugeValue, "Sessions that send or receive files.", flowLabels}
-	streams    = metric{"fxfer_streams", prometheus.GaugeValue, "Data streams of sessions that send or receive files.", flowLabels}
-	underWay   = metric{"fxfer_files_under_way", prometheus.GaugeValue, "Files of running transfers that are neither done nor failed, as far as they have been found.", flowLabels}
-	goodput    = metric{"fxfer_goodput_bytes_per_second", prometheus.GaugeValue, "Payload that arrived at the receiver over the last seconds, incomplete blocks included.", flowLabels}
-	rtt        = metric{"fxfer_rtt_seconds", prometheus.GaugeValue, "Smoothed round-trip time, mean of the transfers.", flowLabels}
-	minRTT     = metric{"fxfer_rtt_min_seconds", prometheus.GaugeValue, "Least round-trip time of any running transfer.", flowLabels}
-	bdp        = metric{"fxfer_bdp_bytes", prometheus.GaugeValue, "Bandwidth-delay product: peak goodput times least round-trip time, sum of the transfers.", flowLabels}
-	inFlight   = metric{"fxfer_in_flight_bytes", prometheus.GaugeValue, "Data in flight, sum of the transfers.", flowLabels}
-	window     = metric{"fxfer_window_bytes", prometheus.GaugeValue, "Data that may be in flight: the smaller of congestion and receiver windows, sum of the transfers.", flowLabels}
-	checkpoint = metric{"fxfer_checkpoint_age_seconds", prometheus.GaugeValue,
+	transfers   = metric{"fxfer_transfers", prometheus.GaugeValue, "Sessions that send or receive files.", flowLabels}
+	prioritized = metric{"fxfer_transfers_by_priority", prometheus.GaugeValue, "The same, by the priority that they have now, as far as it is known.", with("priority")}
+	streams     = metric{"fxfer_streams", prometheus.GaugeValue, "Data streams of sessions that send or receive files.", flowLabels}
+	underWay    = metric{"fxfer_files_under_way", prometheus.GaugeValue, "Files of running transfers that are neither done nor failed, as far as they have been found.", flowLabels}
+	goodput     = metric{"fxfer_goodput_bytes_per_second", prometheus.GaugeValue, "Payload that arrived at the receiver over the last seconds, incomplete blocks included.", flowLabels}
+	rtt         = metric{"fxfer_rtt_seconds", prometheus.GaugeValue, "Smoothed round-trip time, mean of the transfers.", flowLabels}
+	minRTT      = metric{"fxfer_rtt_min_seconds", prometheus.GaugeValue, "Least round-trip time of any running transfer.", flowLabels}
+	bdp         = metric{"fxfer_bdp_bytes", prometheus.GaugeValue, "Bandwidth-delay product: peak goodput times least round-trip time, sum of the transfers.", flowLabels}
+	inFlight    = metric{"fxfer_in_flight_bytes", prometheus.GaugeValue, "Data in flight, sum of the transfers.", flowLabels}
+	window      = metric{"fxfer_window_bytes", prometheus.GaugeValue, "Data that may be in flight: the smaller of congestion and receiver windows, sum of the transfers.", flowLabels}
+	checkpoint  = metric{"fxfer_checkpoint_age_seconds", prometheus.GaugeValue,
 		"How long written data has waited to become durable, the longest of the transfers; 0 if nothing waits.", []string{"share"}}
 
 	queueFiles = metric{"fxfer_forward_files", prometheus.GaugeValue, "Files in the queue of a share that is sent on, by state.", []string{"share", "state"}}
@@ -82,7 +83,7 @@ var (
 // all lists fxfer's own metrics in the order of the page.
 var all = []*metric{
 	&buildInfo, &ready, &sessions, &sessionsMax, &pending, &pendingMax, &begun, &refusals, &expiry, &freeBytes,
-	&transfers, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint, &queueFiles, &queueAge, &queueFails,
+	&transfers, &prioritized, &streams, &underWay, &goodput, &rtt, &minRTT, &bdp, &inFlight, &window, &checkpoint, &queueFiles, &queueAge, &queueFails,
 	&ended, &lastSuccess, &payload, &resumed, &resent, &files, &limiters, &stages, &blocks, &busy, &rwnd, &sndbuf, &segments, &retrans,
 	&queue, &shared, &yielded, &lost,
 }
@@ -173,6 +174,9 @@ func (p *Pages) report(x *scrape) {
 	}
 }
 
+// priorities are the values of a label.
+var priorities = []fxfer.Priority{fxfer.PriorityLow, fxfer.PriorityNormal, fxfer.PriorityHigh}
+
 // present reports the running transfers.
 func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string)) {
 	type sum struct {
@@ -180,11 +184,13 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 		goodput                        float64
 		rtt, minRTT, queue             time.Duration
 		bdp, inFlight, window          int64
+		priorities                     map[fxfer.Priority]int64
 	}
+	none := func() *sum { return &sum{priorities: make(map[fxfer.Priority]int64)} }
 	flows := make(map[[2]string]*sum)
 	age := make(map[string]time.Duration)
 	for _, s := range st.Shares { // so that idle shares report 0
-		flows[[2]string{s.Name, "receive"}], flows[[2]string{s.Name, "send"}] = &sum{}, &sum{}
+		flows[[2]string{s.Name, "receive"}], flows[[2]string{s.Name, "send"}] = none(), none()
 		age[s.Name] = 0
 	}
 	for i := range st.Transfers {
@@ -192,10 +198,11 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 		key := [2]string{x.Share, direction(x.Receive)}
 		f := flows[key]
 		if f == nil { // the share is not offered any more
-			f = &sum{}
+			f = none()
 			flows[key] = f
 		}
 		f.running++
+		f.priorities[x.Sharing.Priority]++
 		f.streams += int64(x.Streams)
 		f.files += max(0, x.Files-x.FilesDone-x.FilesFailed)
 		f.goodput += x.Goodput
@@ -215,6 +222,9 @@ func present(st *fxfer.Status, put func(m *metric, v float64, labels ...string))
 	for key, f := range flows {
 		l := key[:]
 		put(&transfers, float64(f.running), l...)
+		for _, p := range priorities {
+			put(&prioritized, float64(f.priorities[p]), append(l, string(p))...)
+		}
 		put(&streams, float64(f.streams), l...)
 		put(&underWay, float64(f.files), l...)
 		put(&goodput, f.goodput/8, l...)

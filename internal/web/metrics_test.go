@@ -77,11 +77,12 @@ Each label has few values. Clients and files are not labels: see the [dashboard]
 | %s of fxfer_files_total | %s |
 | %s | %s |
 | %s | %s |
+| %s | %s |
 | %s | %s: nothing is what arrived twice |
 | %s | %s |
 | %s | %s; [diagnose.md](evidence/diagnose.md) shows how often they are right |
 `, "`process_cpu_seconds_total`, `process_resident_memory_bytes`, `process_open_fds`", "`go_goroutines`, `go_memstats_heap_alloc_bytes`",
-		"`share`", "`direction`", "`receive` `send`", "`intent`", quoted(append([]string(nil), fxfer.Intents()...)),
+		"`share`", "`direction`", "`receive` `send`", "`priority`", "`low` `normal` `high`", "`intent`", quoted(append([]string(nil), fxfer.Intents()...)),
 		"`outcome`", quoted(append([]string(nil), fxfer.Outcomes()...)), "`outcome`", "`committed` `unchanged` `failed` `removed`",
 		"`reason`", quoted(fxfer.RefusalReasons()), "`certificate`", quoted([]string{"server", "client_crl"}), "`cause`", "`own_queue` `others_queue` `line` `nothing`",
 		"`state`", "`arriving` `waiting` `sending` `there` `dropped`", "`limiter`", quoted(fxfer.Limiters()))
@@ -198,6 +199,7 @@ func TestMetrics(t *testing.T) {
 		`fxfer_transfers_ended_total{direction="receive",outcome="done",share="backup"} 1`,
 		`fxfer_files_total{direction="receive",outcome="committed",share="backup"} 1`,
 		`fxfer_transfers{direction="send",share="backup"} 0`,
+		`fxfer_transfers_by_priority{direction="send",priority="high",share="backup"} 0`,
 		`fxfer_sessions_started_total{intent="receive"} 1`,
 		`fxfer_refusals_total{reason="no_right"} 0`,
 		`fxfer_forward_files{share="scans",state="waiting"} 7`,
