@@ -33,6 +33,9 @@ func (p *humanOutput) summary(r *fxfer.Report) string {
 			term.Nonzero(r.Same, "%s unchanged"), term.Nonzero(r.Healed, "%s healed"), skipped, removed, term.Nonzero(r.Failed, "%s failed"), bytesPart(r.Resumed, "%s resumed"))
 		b.add("speed", units.Rate(r.Goodput), peak(r), filesASecond(r), compressed(r), bytesPart(r.Copied, "%s from older versions"), reconnects(r))
 		b.add("checked", p.checked(r))
+		if p.verbose || r.RTT >= nearPath {
+			b.add("line", sharing(r)...)
+		}
 		if p.verbose {
 			b.details(r)
 		}
@@ -42,6 +45,9 @@ func (p *humanOutput) summary(r *fxfer.Report) string {
 	}
 	return b.String()
 }
+
+// nearPath is the round trip below which a path stays within a building. What its queue holds is noise.
+const nearPath = time.Millisecond
 
 // fileless says what a transfer without files brought.
 func fileless(r *fxfer.Report) string {
@@ -91,7 +97,6 @@ func (b *lines) details(r *fxfer.Report) {
 	}
 	b.add("path", rtt, bytesPart(r.BDP, "BDP %s"), bytesPart(r.SendBuffer, "send buffer %s"), bytesPart(r.RecvBuffer, "receive buffer %s"))
 	b.add("streams", streams, over(r), term.OneLine(r.Congestion), resent, bytesPart(r.Resent, "%s sent twice"))
-	b.add("line", sharing(r)...)
 	if r.TransportReason != "" {
 		b.add("transport", strings.ToUpper(string(r.Transport))+": "+term.OneLine(r.TransportReason))
 	}
