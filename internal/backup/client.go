@@ -66,7 +66,7 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 		return nil, err
 	}
 	if opt.Priority != "" { // of the profile; the job has none
-		call.Priority = fxfer.NewLivePriority(opt.Priority)
+		t.Priority.Set(opt.Priority)
 	}
 	client, err := fxfer.NewClient(opt)
 	if err != nil {

@@ -31,12 +31,13 @@ func (p *priorities) end(j *Job) {
 	delete(p.running, j.Name)
 }
 
-// follow changes the priorities of runs to those of the jobs.
+// follow changes the priorities of runs to those of the jobs. A job without one may have that of its profile, and
+// keeps what it has.
 func (p *priorities) follow(jobs []*Job) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, j := range jobs {
-		if live := p.running[j.Name]; live != nil {
+		if live := p.running[j.Name]; live != nil && (j.Priority != "" || j.Profile == "") {
 			live.Set(j.Priority)
 		}
 	}
