@@ -81,6 +81,9 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
 	}
 	c.line = max(m.most(), c.line)
+	if s.At < c.loss.ceilUntil && c.slowPolicer() { // it let more through at first
+		c.line = min(c.line, c.loss.policed)
+	}
 	if s.Backlog == 0 {
 		c.short = s.At
 		return // it does not send what it may: nothing is learnt
@@ -149,7 +152,7 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	// Sparse packets make what is delivered uneven: the most of it, which is the line, is more than the rate. Where that is
 	// little of what the session once had, nearly as much has tried the line, too.
 	tried := c.rate > c.line || c.priority != Low && !c.dense(s) && c.line < poorShare*c.doubts.best && c.rate > known
-	near := c.rate < nearLoss*c.loss.policed && c.rate > c.loss.policed/nearLoss
+	near := c.nearPolicer(c.rate)
 	// A stream sends two packets at a time, and the second one waits for the first.
 	if !near && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && tried && s.At-c.calm > soon {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))

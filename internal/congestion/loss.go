@@ -29,8 +29,13 @@ const (
 	longestHold = 5 * time.Minute
 	mostHolds   = 15
 
+	// slowPackets is how many pass a slow policer in firstHold at most.
+	slowPackets = 2000
+
 	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
 	tellingLosses = 8
+	// foundLosses is how many tell that a policer is still there.
+	foundLosses = 2
 	// mostOver bounds what streams may send together, as a multiple of the rate, while random loss
 	// holds some of them back: the largest window of reno is 4/3 of its mean.
 	mostOver = 4.0 / 3
@@ -168,6 +173,10 @@ func (c *Controller) bound(rate float64, until time.Duration) {
 func (c *Controller) heed(s Sample) bool {
 	m, l := &c.model, &c.loss
 	k := &l.look
+	if k.cut == 0 && c.found(s) {
+		c.police(s, l.policed)
+		return false
+	}
 	switch {
 	case k.start.At == 0:
 		share := c.lately(s)
@@ -254,14 +263,37 @@ func (k *look) tells(m *model, from, to Sample) bool {
 	return age >= m.rateWindow(to) && (expected >= float64(tellingLosses*to.MSS) || age >= mostSteady)
 }
 
-// lately is the share lost of late, 0 to 1.
-func (c *Controller) lately(s Sample) float64 {
-	from := c.model.before(s.At - c.model.steadyWindow())
-	if from.At < c.loss.fresh.At {
-		from = c.loss.fresh
-	}
-	return lossSince(from, s)
+// found reports whether a session that tries more again loses something where it found a policer before. That takes
+// a few packets: to measure the share that is lost, and that less of it helps, would cost many.
+func (c *Controller) found(s Sample) bool {
+	tries := s.At >= c.loss.ceilUntil && c.rate > belowLoss*c.loss.policed
+	lost := s.Lost-c.recently().Lost >= int64(foundLosses*s.MSS) && c.lately(s) > 1.5*c.loss.random+mostLoss
+	return tries && lost && c.nearPolicer(c.model.delivered)
 }
+
+// nearPolicer reports whether a rate is about that beyond which there is a policer.
+func (c *Controller) nearPolicer(rate float64) bool {
+	return rate < nearLoss*c.loss.policed && rate > c.loss.policed/nearLoss
+}
+
+// slowPolicer reports whether a policer lets so little through that a few lost packets are much of it: to go beyond its
+// rate at once costs more than it may bring.
+func (c *Controller) slowPolicer() bool {
+	l := &c.loss
+	return c.priority != Low && l.policed > 0 && l.policed*firstHold.Seconds() < float64(slowPackets*c.last.MSS)
+}
+
+// recently is the sample from which on losses tell something now.
+func (c *Controller) recently() Sample {
+	from := c.model.before(c.last.At - c.model.steadyWindow())
+	if from.At < c.loss.fresh.At {
+		return c.loss.fresh
+	}
+	return from
+}
+
+// lately is the share lost of late, 0 to 1.
+func (c *Controller) lately(s Sample) float64 { return lossSince(c.recently(), s) }
 
 // police stays below the rate that passed while a policer dropped the rest, and the longer, the more often it
 // was so.

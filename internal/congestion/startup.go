@@ -231,6 +231,9 @@ func (c *Controller) drain(s Sample) {
 		c.doubts.slower = true // what the line carries was measured just now
 		c.doubt(s)
 	case excess <= 0 || age > 4*s.RTT+leastWindow:
+		if c.priority != Low && c.opening.top > c.model.base/2+mostAim { // no jitter is as large
+			c.proved = true
+		}
 		c.rate = afterDrain * c.line
 		c.guess = c.guess || c.priority == Low // what was delivered for so short a time may have come in bursts
 		c.enter(Cruise, s.At)
