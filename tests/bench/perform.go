@@ -423,6 +423,11 @@ func (b *bench) shareAll(ctx context.Context, g *sharing, pattern *regexp.Regexp
 	if len(rows) == 0 {
 		return nil
 	}
+	if g.page == neighboursPage { // its chart has what is measured now, and so has its page
+		measured := *g
+		measured.rows = rows
+		g = &measured
+	}
 	m, err := describeMachine(time.Now())
 	if err != nil {
 		return fmt.Errorf("describe the machine: %w", err)

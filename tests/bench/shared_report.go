@@ -105,13 +105,15 @@ func (c *column) cell(r *sharedResult) string {
 func sharedSection(g *sharing, m *machine, results []sharedResult, reps int, old string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n%s\n", g.title, g.about)
+	older := olderRows(old)
 	if g.page == neighboursPage {
+		older = nil
 		fmt.Fprintf(&b, "\n![%s](%s)\n\nIn short, for an office:\n", officeAxis, officeChartName)
 		sharedTables(&b, g.rows, officeColumns, results, "", nil)
 		b.WriteString("\nAll figures:\n")
 	}
 	measured := fmt.Sprintf("%s, %d×", m.date.Format("2 January"), reps)
-	sharedTables(&b, g.rows, g.columns, results, measured, olderRows(old))
+	sharedTables(&b, g.rows, g.columns, results, measured, older)
 	if failed := sharedFailures(results); len(failed) > 0 {
 		fmt.Fprintf(&b, "\nNot measured:\n\n%s", bullets(failed))
 	}
@@ -201,6 +203,8 @@ bandwidth-delay product. All who send run as an ordinary user. rsync and lftp do
 - **sent again**: the share of segments that the sender's kernel sent again.
 - **A flow keeps**: its goodput alone → beside the sender, at the same age.
 - **its drops**: the share of the flow's segments that the queue dropped.
+
+` + "`-rows REGEXP`" + ` measures some rows, and leaves the others out.
 `
 	windowIntro = `# The path window
 
