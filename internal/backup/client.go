@@ -65,7 +65,7 @@ func (c *Client) Transfer(ctx context.Context, t *Task) (*fxfer.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	if opt.Priority != "" { // of the profile; the job has none
+	if opt.Priority != "" && t.Priority.Get() == "" { // of the profile; the job has none, and has got none since
 		t.Priority.Set(opt.Priority)
 	}
 	client, err := fxfer.NewClient(opt)

@@ -91,3 +91,15 @@ func TestPriorityReload(t *testing.T) {
 		require.Equal(t, []fxfer.Priority{"high", "high", "high", "low", "low", ""}, seen)
 	})
 }
+
+// A run whose priority is that of its profile keeps it when the jobs are read again, until its job has one.
+func TestPriorityOfProfile(t *testing.T) {
+	var p priorities
+	job := &Job{Name: "a", Profile: "office"}
+	live := p.begin(job)
+	live.Set(fxfer.PriorityLow)
+	p.follow([]*Job{job})
+	require.Equal(t, fxfer.PriorityLow, live.Get())
+	p.follow([]*Job{{Name: "a", Profile: "office", Priority: fxfer.PriorityHigh}})
+	require.Equal(t, fxfer.PriorityHigh, live.Get())
+}

@@ -81,7 +81,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.line *= 1 - dt.Seconds()/(30*trip+5*time.Second).Seconds()
 	}
 	c.line = max(m.most(), c.line)
-	if s.At < c.loss.ceilUntil && c.slowPolicer() { // it let more through at first
+	if c.slowPolicer(s) { // it let more through at first
 		c.line = min(c.line, c.loss.policed)
 	}
 	if s.Backlog == 0 {

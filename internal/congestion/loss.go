@@ -34,8 +34,10 @@ const (
 
 	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
 	tellingLosses = 8
-	// foundLosses is how many tell that a policer is still there.
+	// foundLosses is how many more than by chance tell that a policer is still there. After foundRow times, whether
+	// less helps is looked at again: it may be gone.
 	foundLosses = 2
+	foundRow    = 3
 	// mostOver bounds what streams may send together, as a multiple of the rate, while random loss
 	// holds some of them back: the largest window of reno is 4/3 of its mean.
 	mostOver = 4.0 / 3
@@ -62,6 +64,8 @@ type losses struct {
 	ceilUntil time.Duration // until when the session stays below it
 	hold      time.Duration // how long it stayed, the last time
 	policed   float64       // rate beyond which there is a policer, bytes/s; 0 is unknown
+	policing  time.Duration // until when the session stays below that
+	unproved  int           // how often in a row two lost packets were taken for it
 	drops     drops
 }
 
@@ -173,8 +177,10 @@ func (c *Controller) bound(rate float64, until time.Duration) {
 func (c *Controller) heed(s Sample) bool {
 	m, l := &c.model, &c.loss
 	k := &l.look
-	if k.cut == 0 && c.found(s) {
+	if k.cut == 0 && l.unproved < foundRow && c.found(s) {
+		row := l.unproved + 1
 		c.police(s, l.policed)
+		l.unproved = row
 		return false
 	}
 	switch {
@@ -266,9 +272,11 @@ func (k *look) tells(m *model, from, to Sample) bool {
 // found reports whether a session that tries more again loses something where it found a policer before. That takes
 // a few packets: to measure the share that is lost, and that less of it helps, would cost many.
 func (c *Controller) found(s Sample) bool {
-	tries := s.At >= c.loss.ceilUntil && c.rate > belowLoss*c.loss.policed
-	lost := s.Lost-c.recently().Lost >= int64(foundLosses*s.MSS) && c.lately(s) > 1.5*c.loss.random+mostLoss
-	return tries && lost && c.nearPolicer(c.model.delivered)
+	l, from := &c.loss, c.recently()
+	lost := float64(s.Lost - from.Lost)
+	chance := l.random * (lost + float64(s.Delivered-from.Delivered))
+	tries := s.At >= l.ceilUntil && c.rate > belowLoss*l.policed && c.nearPolicer(c.model.delivered)
+	return tries && lost >= float64(foundLosses*s.MSS)+2*chance && c.lately(s) > 1.5*l.random+mostLoss
 }
 
 // nearPolicer reports whether a rate is about that beyond which there is a policer.
@@ -276,11 +284,11 @@ func (c *Controller) nearPolicer(rate float64) bool {
 	return rate < nearLoss*c.loss.policed && rate > c.loss.policed/nearLoss
 }
 
-// slowPolicer reports whether a policer lets so little through that a few lost packets are much of it: to go beyond its
-// rate at once costs more than it may bring.
-func (c *Controller) slowPolicer() bool {
+// slowPolicer reports whether a session stays below a policer that lets so little through that a few lost packets are
+// much of it: to go beyond its rate at once costs more than it may bring. What siblings leave may be more.
+func (c *Controller) slowPolicer(s Sample) bool {
 	l := &c.loss
-	return c.priority != Low && l.policed > 0 && l.policed*firstHold.Seconds() < float64(slowPackets*c.last.MSS)
+	return c.priority != Low && s.At < l.policing && !c.siblings.crowd(s.At) && l.policed*firstHold.Seconds() < float64(slowPackets*s.MSS)
 }
 
 // recently is the sample from which on losses tell something now.
@@ -306,7 +314,7 @@ func (c *Controller) police(s Sample, passed float64) {
 		l.hold = least
 	}
 	c.bound(belowLoss*passed, s.At+l.hold)
-	l.look, l.fresh, l.policed = look{}, Sample{}, passed
+	l.look, l.fresh, l.policed, l.policing, l.unproved = look{}, Sample{}, passed, s.At+l.hold, 0
 }
 
 // byChance reports whether free streams lose about what is lost at any rate. More follows what they send,

@@ -113,3 +113,49 @@ func TestBurstAfterStall(t *testing.T) {
 		require.Equal(t, stall, x.loss.look.start.At == 0, "no look")
 	}
 }
+
+// TestFound: two packets more than by chance, lost where a session tries more beside a policer that it knows, tell that
+// the policer is still there.
+func TestFound(t *testing.T) {
+	const mss, policed = 1448, 50e3
+	for _, c := range []struct {
+		what   string
+		lost   int64 // packets, of about 30
+		random float64
+		change func(*Controller)
+		want   bool
+	}{
+		{"two", 2, 0, nil, true},
+		{"one", 1, 0, nil, false},
+		{"by chance", 2, 0.02, nil, false},
+		{"more than by chance", 4, 0.02, nil, true},
+		{"while it stays below", 2, 0, func(c *Controller) { c.loss.ceilUntil = time.Minute }, false},
+		{"it tries no more", 2, 0, func(c *Controller) { c.rate = 0.9 * policed }, false},
+		{"far less arrives", 2, 0, func(c *Controller) { c.model.delivered = 0.7 * policed }, false},
+		{"no policer is known", 2, 0, func(c *Controller) { c.loss.policed = 0 }, false},
+	} {
+		con, s := New(), Sample{At: 2 * time.Second, Delivered: 30 * mss, Lost: c.lost * mss, MSS: mss}
+		con.rate, con.last, con.loss.policed, con.loss.random = 1.05*policed, s, policed, c.random
+		con.model.base, con.model.mss, con.model.steady, con.model.delivered = 50*time.Millisecond, mss, policed, policed
+		con.model.past = []Sample{{At: time.Second}, s}
+		if c.change != nil {
+			c.change(con)
+		}
+		require.Equal(t, c.want, con.found(s), c.what)
+	}
+}
+
+// TestSlowPolicer: a policer bounds the line while the session stays below it, and not when it later stays below
+// something else.
+func TestSlowPolicer(t *testing.T) {
+	c := New()
+	at := func(now time.Duration) Sample { return Sample{At: now, MSS: 1448} }
+	c.last, c.line = at(10*time.Second), 1e6
+	require.False(t, c.slowPolicer(c.last))
+	c.police(c.last, 50e3)
+	require.True(t, c.slowPolicer(at(11*time.Second)))
+	c.bound(1e6, time.Minute)
+	require.False(t, c.slowPolicer(at(30*time.Second)))
+	c.police(at(30*time.Second), 50e6)
+	require.False(t, c.slowPolicer(at(31*time.Second)), "it lets much through")
+}

@@ -6,7 +6,7 @@ import "time"
 // the line by the weight of their priority, which no session can find out alone: each sees one queue,
 // whoever fills it.
 type Siblings struct {
-	Sessions int     // that have more to send than the line takes, this one too, each times its weight
+	Sessions int     // weights together of those that have more to send than the line takes, this one too
 	Own      float64 // what was delivered of late by this session, divided by its weight, bytes/s
 	All      float64 // what was delivered of late by all of them, bytes/s
 	Turn     int     // changes when those that share the line with others shall test at the same time
@@ -35,7 +35,7 @@ const (
 	// turnEvery is the time between two tests that siblings make at the same time. It is longer than
 	// a test, and than what others need to fill a queue again.
 	turnEvery = 4 * time.Second
-	// siblingPart is the part of the way to its equal part of the line that a session goes at once.
+	// siblingPart is the part of the way to its part of the line that a session goes at once.
 	siblingPart = 0.5
 	// mostRaise bounds what a message makes of a session's rate: the server may be wrong.
 	mostRaise = 2
@@ -80,6 +80,13 @@ func Tell(now time.Duration, members []*Member) []Siblings {
 		}
 	}
 	return say
+}
+
+// SetPriority says which priority the session has now. It is a new one for its siblings then.
+func (m *Member) SetPriority(p Priority) {
+	if p != m.Priority {
+		m.Priority, m.behind, m.apart, m.pause = p, 0, 0, 0
+	}
 }
 
 // weight is for how many sessions of normal priority a session counts among its siblings.

@@ -231,7 +231,7 @@ func (c *Controller) drain(s Sample) {
 		c.doubts.slower = true // what the line carries was measured just now
 		c.doubt(s)
 	case excess <= 0 || age > 4*s.RTT+leastWindow:
-		if c.priority != Low && c.opening.top > c.model.base/2+mostAim { // no jitter is as large
+		if c.priority != Low && c.opening.top > c.model.base/2+mostAim { // jitter is not as large, and pauses of a host hardly are
 			c.proved = true
 		}
 		c.rate = afterDrain * c.line

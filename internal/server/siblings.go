@@ -53,7 +53,6 @@ func tellSiblings(now time.Duration, all []*transferSession) {
 	siblings := make([]*session.Sibling, len(all))
 	for i, x := range all {
 		siblings[i] = x.sibling
-		siblings[i].SetPriority(x.priority())
 	}
 	for i, m := range session.TellSiblings(now, siblings) {
 		switch x := all[i]; {

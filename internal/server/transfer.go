@@ -81,7 +81,7 @@ func (x *transferSession) transfer(ctx context.Context) (err error) {
 		return err
 	}
 	defer x.direction.close()
-	x.sibling = session.NewSibling(x.telemetry, x.engine.Sends())
+	x.sibling = session.NewSibling(x.telemetry, x.engine.Sends(), x.priority)
 	x.wanted.Set(session.PriorityOf(x.hello.Priority))
 	x.offered = x.offer()
 	x.engine.Send(x.offered)

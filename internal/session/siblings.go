@@ -37,24 +37,25 @@ func (s *Siblings) tell(c *congestion.Controller) {
 // Sibling is a session, as its server sees it among those that share its path. One goroutine uses it.
 type Sibling struct {
 	telemetry *Telemetry
-	push      bool // the server sends
+	push      bool                 // the server sends
+	priority  func() wire.Priority // now
 
 	member congestion.Member
 	at     diagnose.Sample // of the receiver, or of the server if it sends, when the rate was measured
 	sent   diagnose.Sample // of the sender, when it was seen whether data wait
 }
 
-// SetPriority says which priority the session has now.
-func (s *Sibling) SetPriority(p wire.Priority) { s.member.Priority = sharing(p) }
-
-// NewSibling returns the Sibling of a session. push reports whether the server sends.
-func NewSibling(t *Telemetry, push bool) *Sibling { return &Sibling{telemetry: t, push: push} }
+// NewSibling returns the Sibling of a session. push reports whether the server sends, and priority is that of now.
+func NewSibling(t *Telemetry, push bool, priority func() wire.Priority) *Sibling {
+	return &Sibling{telemetry: t, push: push, priority: priority}
+}
 
 // waits is from which part of the time on data count as waiting to be sent.
 const waits = 0.5
 
 // look measures the session since the last time.
 func (s *Sibling) look() *congestion.Member {
+	s.member.SetPriority(sharing(s.priority()))
 	sender, receiver := s.telemetry.Latest(s.push)
 	here, moved := receiver, receiver.Received-s.at.Received
 	if s.push {

@@ -15,7 +15,8 @@ import (
 // TestTellSiblings: the rate is that of the receiver, and data wait where the sender says so.
 func TestTellSiblings(t *testing.T) {
 	pushes, gets := &Telemetry{}, &Telemetry{}
-	family := []*Sibling{NewSibling(pushes, true), NewSibling(gets, false)}
+	first, normal := wire.NormalPriority, func() wire.Priority { return wire.NormalPriority }
+	family := []*Sibling{NewSibling(pushes, true, func() wire.Priority { return first }), NewSibling(gets, false, normal)}
 	require.Equal(t, []*wire.Siblings{nil, nil}, TellSiblings(0, family), "nothing is known")
 	measure := func(at, waits time.Duration, moved int64) {
 		pushes.local.Add(diagnose.Sample{At: at, Backlog: waits, Acked: moved})
@@ -30,7 +31,7 @@ func TestTellSiblings(t *testing.T) {
 		{Sessions: 2, Own: 2000, All: 8000}, {Sessions: 2, Own: 6000, All: 8000},
 	}, TellSiblings(3*time.Second, family))
 	require.Equal(t, uint64(2), TellSiblings(3*time.Second, family)[0].Sessions, "without new samples")
-	family[0].SetPriority(wire.HighPriority)
+	first = wire.HighPriority
 	require.Equal(t, uint64(5), TellSiblings(3*time.Second, family)[0].Sessions, "by weight")
 	measure(5*time.Second, 30*time.Second, 9000)
 	for _, m := range TellSiblings(5*time.Second, family) {

@@ -73,9 +73,9 @@ Each label has few values. Clients and files are not labels: see the [dashboard]
 | %s | the names of the shares |
 | %s | %s |
 | %s | %s |
+| %s | %s |
 | %s of fxfer_transfers_ended_total | %s |
 | %s of fxfer_files_total | %s |
-| %s | %s |
 | %s | %s |
 | %s | %s |
 | %s | %s: nothing is what arrived twice |
@@ -274,4 +274,19 @@ func TestParseAddr(t *testing.T) {
 		_, err := ParseAddr(bad)
 		require.Error(t, err, bad)
 	}
+}
+
+// TestPresentPriorities: each running transfer counts under its priority, in its share and direction.
+func TestPresentPriorities(t *testing.T) {
+	t.Parallel()
+	low := fxfer.SessionStatus{Share: "a", Receive: true, Sharing: fxfer.Sharing{Priority: fxfer.PriorityLow}}
+	counts := make(map[string]float64)
+	present(&fxfer.Status{Transfers: []fxfer.SessionStatus{low, low, {Share: "a"}}}, func(m *metric, v float64, labels ...string) {
+		if m == &prioritized {
+			counts[strings.Join(labels, " ")] = v
+		}
+	})
+	require.Equal(t, map[string]float64{
+		"a receive low": 2, "a receive normal": 0, "a receive high": 0, "a send low": 0, "a send normal": 0, "a send high": 0,
+	}, counts)
 }

@@ -320,7 +320,7 @@ func (m *Limit) decode(d *decoder) { m.RateLimit = d.nonNegative() }
 
 // Siblings tells a client that sends of the sessions that share its path, as the server sees them.
 type Siblings struct {
-	Sessions uint64 // that send from its address and have more to send, itself too, each times its weight
+	Sessions uint64 // weights together of those that send from its address and have more to send, itself too
 	Own, All uint64 // what was delivered of late, by itself divided by its weight, and by all of them, bytes/s
 	Turn     uint64 // changes when those that share the line with others shall test at the same time
 }

@@ -42,7 +42,7 @@ func benchmark() (err error) {
 		names = append(names, g.name)
 	}
 	gridName := flag.String("grid", "", "measure only this grid: "+strings.Join(slices.Concat(names, []string{"neighbours", "window"}, alone), ", ")+" or a part of window, such as window-low")
-	rows := flag.String("rows", "", "measure only the rows whose name matches this `regexp`; the report goes to standard output, but rows of window and neighbours into their page")
+	rows := flag.String("rows", "", "measure only the rows whose name matches this `regexp`; the report goes to standard output, but rows of window into its page, and those of neighbours make theirs anew")
 	reps := flag.Int("reps", 0, "repeat so `often` instead of as often as the grid says")
 	quick := flag.Bool("quick", false, "see whether everything works: small files, single runs; the report goes to standard output")
 	seconds := flag.Int("seconds", 20, "neighbours, window: how many seconds of data a run has")

@@ -101,7 +101,8 @@ func (c *column) cell(r *sharedResult) string {
 }
 
 // sharedSection returns the Markdown of a grid. Its rows are those measured now, in reps runs each, and
-// otherwise those of an older section, so that a page can be measured in parts.
+// otherwise those of an older section, so that a page can be measured in parts. The page of neighbours has
+// a chart, so it has those measured now alone.
 func sharedSection(g *sharing, m *machine, results []sharedResult, reps int, old string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n%s\n", g.title, g.about)
@@ -134,7 +135,7 @@ func olderRows(section string) map[string][]string {
 }
 
 // sharedTables writes a table for each group of rows. The last column says when they were measured,
-// unless that is empty. A row that failed stays as it was.
+// unless that is empty. A row that failed is the older one, if there is one.
 func sharedTables(b *strings.Builder, rows []sharedRow, columns []column, results []sharedResult, measured string, older map[string][]string) {
 	for len(rows) > 0 {
 		n := 0

@@ -79,6 +79,9 @@ func TestSummary(t *testing.T) {
 		Server: "nas:7433", Duration: 40940 * time.Millisecond, Files: 1, Sent: 1, Bytes: 4_700_000_000, Written: 4_700_000_000, Goodput: 918.4e6, Peak: 941e6,
 		Digest: "d1f2", Streams: 8, Congestion: "bbr", RTT: 10200 * time.Microsecond, BDP: 1_200_000, SendBuffer: 8 << 20, RecvBuffer: 6 << 20, Retransmits: 120,
 	}
+	shared := fxfer.Sharing{
+		Priority: fxfer.PriorityNormal, Shared: 12 * time.Second, Queue: 3400 * time.Microsecond, QueueMost: 38 * time.Millisecond, LostOwn: 12,
+	}
 	var verbose, readback bool
 	for name, c := range map[string]struct {
 		change func(*fxfer.Report)
@@ -95,6 +98,17 @@ speed      918 Mbit/s, peak 941 Mbit/s
 checked    BLAKE3 d1f2
 path       RTT 10.2 ms, BDP 1.20 MB, send buffer 8.39 MB, receive buffer 6.29 MB
 streams    8, bbr, 120 retransmits, 2.00 MB sent twice
+`},
+		"beside others": {func(r *fxfer.Report) { r.Sharing = shared }, `
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s, peak 941 Mbit/s
+checked    BLAKE3 d1f2
+line       shared with others for 12.0 s, added delay 3.4 ms, at most 38.0 ms, sent again: own queue 12
+`},
+		"within a building": {func(r *fxfer.Report) { r.Sharing, r.RTT = shared, 200*time.Microsecond }, `
+sent       4.70 GB in 40.9 s, 1 file
+speed      918 Mbit/s, peak 941 Mbit/s
+checked    BLAKE3 d1f2
 `},
 		"many files": {func(r *fxfer.Report) {
 			r.Files, r.Sent, r.Same, r.Failed, r.Resumed, r.Resent, r.Digest, r.Reconnects = 40, 30, 8, 2, 1e9, 2e6, "", 1

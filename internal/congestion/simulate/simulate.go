@@ -143,7 +143,7 @@ func (w *world) tell(now float64) {
 		var members []*congestion.Member
 		for _, f := range w.flows {
 			if f.begun && f.Kind == Session && (f.Priority == congestion.Low) == low {
-				f.member.Priority = f.Priority
+				f.member.SetPriority(f.Priority)
 				f.member.Rate = (f.delivered - f.before) * w.line.mss / passed
 				f.member.Waits = f.sample.Backlog > 0
 				f.before = f.delivered
