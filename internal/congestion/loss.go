@@ -269,13 +269,14 @@ func (k *look) tells(m *model, from, to Sample) bool {
 	return age >= m.rateWindow(to) && (expected >= float64(tellingLosses*to.MSS) || age >= mostSteady)
 }
 
-// found reports whether a session that tries more again loses something where it found a policer before. That takes
-// a few packets: to measure the share that is lost, and that less of it helps, would cost many.
+// found reports whether a session that tries more again loses something where it found a slow policer before. That
+// takes a few packets: to measure the share that is lost, and that less of it helps, would cost many. A fast policer
+// is measured again, because its rate may have been taken for less than it is.
 func (c *Controller) found(s Sample) bool {
 	l, from := &c.loss, c.recently()
 	lost := float64(s.Lost - from.Lost)
 	chance := l.random * (lost + float64(s.Delivered-from.Delivered))
-	tries := s.At >= l.ceilUntil && c.rate > belowLoss*l.policed && c.nearPolicer(c.model.delivered)
+	tries := l.slow(s.MSS) && s.At >= l.ceilUntil && c.rate > belowLoss*l.policed && c.nearPolicer(c.model.delivered)
 	return tries && lost >= float64(foundLosses*s.MSS)+2*chance && c.lately(s) > 1.5*l.random+mostLoss
 }
 
@@ -284,11 +285,16 @@ func (c *Controller) nearPolicer(rate float64) bool {
 	return rate < nearLoss*c.loss.policed && rate > c.loss.policed/nearLoss
 }
 
-// slowPolicer reports whether a session stays below a policer that lets so little through that a few lost packets are
-// much of it: to go beyond its rate at once costs more than it may bring. What siblings leave may be more.
+// slowPolicer reports whether a session stays below a slow policer: to go beyond its rate at once costs more than it
+// may bring. What siblings leave may be more.
 func (c *Controller) slowPolicer(s Sample) bool {
 	l := &c.loss
-	return c.priority != Low && s.At < l.policing && !c.siblings.crowd(s.At) && l.policed*firstHold.Seconds() < float64(slowPackets*s.MSS)
+	return c.priority != Low && s.At < l.policing && !c.siblings.crowd(s.At) && l.slow(s.MSS)
+}
+
+// slow reports whether the policer that is known lets so little through that a few lost packets are much of it.
+func (l *losses) slow(mss int) bool {
+	return l.policed > 0 && l.policed*firstHold.Seconds() < float64(slowPackets*mss)
 }
 
 // recently is the sample from which on losses tell something now.
