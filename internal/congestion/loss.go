@@ -38,6 +38,10 @@ const (
 	// less helps is looked at again: it may be gone.
 	foundLosses = 2
 	foundRow    = 3
+	// burstTrips is in how many round trips a queue that a pause has filled loses something, at the most, plus one.
+	burstTrips = 3
+	// burstShare is the least that a pause loses, as a share of what passes in a round trip.
+	burstShare = 0.125
 	// mostOver bounds what streams may send together, as a multiple of the rate, while random loss
 	// holds some of them back: the largest window of reno is 4/3 of its mean.
 	mostOver = 4.0 / 3
@@ -144,7 +148,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 			return true
 		}
 	}
-	c.bound(belowFull*min(max(m.steady, m.delivered), c.rate), s.At+firstHold)
+	c.bound(belowFull*min(max(m.most(), m.steady, m.delivered), c.rate), s.At+firstHold)
 	if !held || c.loss.surge > 0 && s.At-c.loss.surge < 3*trip { // what the queue lost is our own doing
 		c.loss.events = 0
 		return false
@@ -186,7 +190,7 @@ func (c *Controller) heed(s Sample) bool {
 	switch {
 	case k.start.At == 0:
 		share := c.lately(s)
-		if share <= l.random*1.5+mostLoss {
+		if share <= l.random*1.5+mostLoss || l.policed == 0 && c.atOnce(s) {
 			return false
 		}
 		if m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
@@ -304,6 +308,16 @@ func (c *Controller) recently() Sample {
 		return c.loss.fresh
 	}
 	return from
+}
+
+// atOnce reports whether what was lost of late was lost in one burst that is much of what passes in a round trip. A
+// line that pauses for longer than its queue has room for loses so much at any rate. A policer drops in each round
+// trip, and others fill a queue in small steps.
+func (c *Controller) atOnce(s Sample) bool {
+	from := c.recently()
+	lost, trips := s.Lost-from.Lost, c.model.lossy(from.At, max(s.RTT, Every))
+	much := float64(trips) * burstShare * c.model.steady * s.RTT.Seconds()
+	return trips < burstTrips && lost >= int64(tellingLosses*s.MSS) && float64(lost) > much
 }
 
 // lately is the share lost of late, 0 to 1.

@@ -284,6 +284,18 @@ func (m *model) before(at time.Duration) Sample {
 	return m.past[i]
 }
 
+// lossy is the number of times of that length since a moment in which something was lost.
+func (m *model) lossy(since, length time.Duration) (n int) {
+	until := time.Duration(0)
+	for i := 1; i < len(m.past); i++ {
+		if s := m.past[i]; s.At > since && s.At >= until && s.Lost > m.past[i-1].Lost {
+			n++
+			until = s.At + length
+		}
+	}
+	return n
+}
+
 // forget drops samples that are older than at, except for the youngest of these.
 func (m *model) forget(at time.Duration) {
 	n := 0

@@ -185,6 +185,16 @@ func busy(where simulate.Side, till time.Duration, random *rand.Rand) (all []sim
 	return all
 }
 
+// lineThatPauses are the changes of a line that carries nothing for 5 to 20 ms about every 0.7 s.
+func lineThatPauses(rate float64, till time.Duration, random *rand.Rand) (all []simulate.Change) {
+	for at := time.Second; at < till; {
+		long := time.Duration(5+random.IntN(16)) * ms
+		all = append(all, simulate.Change{At: at, Rate: rate / 1e6}, simulate.Change{At: at + long, Rate: rate})
+		at += long + time.Duration(200+random.IntN(1000))*ms
+	}
+	return all
+}
+
 func times(n int, f simulate.Flow) []simulate.Flow {
 	all := make([]simulate.Flow, n)
 	for i := range all {
@@ -293,6 +303,18 @@ func scenarios() []scenario {
 				add(name, p, flows(session), s, s-8, full(at+2*long, 6), share(0.9), dropped(0.5))
 			}
 		}
+	}
+
+	// A line that pauses fills a short queue, at any rate that is worth having.
+	for _, l := range []struct {
+		rate  float64
+		rtt   time.Duration
+		queue float64
+	}{{50, 10 * ms, 0.5}, {200, 5 * ms, 1}, {200, 10 * ms, 0.5}, {1000, 5 * ms, 1}} {
+		p := line(l.rate, l.rtt, l.queue)
+		p.Changes = lineThatPauses(p.Rate, 20*time.Second, rand.New(rand.NewPCG(1, 1)))
+		name := fmt.Sprintf("line-pauses-%.0fM-%dms-q%v", l.rate, l.rtt.Milliseconds(), l.queue)
+		add(name, p, flows(session), 20, 3, unshared(), share(0.95), dropped(1.5))
 	}
 
 	// Processors of busy hosts sleep for less than counts as a stall, again and again.
