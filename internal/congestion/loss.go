@@ -38,10 +38,12 @@ const (
 	// less helps is looked at again: it may be gone.
 	foundLosses = 2
 	foundRow    = 3
-	// burstTrips is in how many round trips a queue that a pause has filled loses something, at the most, plus one.
-	burstTrips = 3
-	// burstShare is the least that a pause loses, as a share of what passes in a round trip.
-	burstShare = 0.125
+	// mostBursts is in how many round trips pauses lose something in the time in which loss is measured. They lose
+	// burstMostly of all that is lost then, and burstShare of what passes in a round trip, at the least: the kernel
+	// sends some of it again later, and that may be lost, too.
+	mostBursts  = 2
+	burstMostly = 0.75
+	burstShare  = 0.125
 	// mostOver bounds what streams may send together, as a multiple of the rate, while random loss
 	// holds some of them back: the largest window of reno is 4/3 of its mean.
 	mostOver = 4.0 / 3
@@ -148,7 +150,11 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 			return true
 		}
 	}
-	c.bound(belowFull*min(max(m.most(), m.steady, m.delivered), c.rate), s.At+firstHold)
+	passed := max(m.steady, m.delivered)
+	if c.atOnce(s) { // the line paused, and carries what it did before
+		passed = max(passed, m.most())
+	}
+	c.bound(belowFull*min(passed, c.rate), s.At+firstHold)
 	if !held || c.loss.surge > 0 && s.At-c.loss.surge < 3*trip { // what the queue lost is our own doing
 		c.loss.events = 0
 		return false
@@ -190,7 +196,7 @@ func (c *Controller) heed(s Sample) bool {
 	switch {
 	case k.start.At == 0:
 		share := c.lately(s)
-		if share <= l.random*1.5+mostLoss || l.policed == 0 && c.atOnce(s) {
+		if share <= l.random*1.5+mostLoss || !c.policerNear(s) && c.atOnce(s) {
 			return false
 		}
 		if m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
@@ -310,14 +316,28 @@ func (c *Controller) recently() Sample {
 	return from
 }
 
-// atOnce reports whether what was lost of late was lost in one burst that is much of what passes in a round trip. A
-// line that pauses for longer than its queue has room for loses so much at any rate. A policer drops in each round
-// trip, and others fill a queue in small steps.
+// atOnce reports whether most of what was lost of late was lost in few round trips, and was much of what passes in
+// one. A line that pauses for longer than its queue has room for loses so much at any rate. A policer drops in each
+// round trip, and others fill a queue in small steps.
 func (c *Controller) atOnce(s Sample) bool {
-	from := c.recently()
-	lost, trips := s.Lost-from.Lost, c.model.lossy(from.At, max(s.RTT, Every))
-	much := float64(trips) * burstShare * c.model.steady * s.RTT.Seconds()
-	return trips < burstTrips && lost >= int64(tellingLosses*s.MSS) && float64(lost) > much
+	m, from, trip := &c.model, c.recently(), max(s.RTT, Every*9/10)
+	lost := s.Lost - from.Lost
+	if lost < int64(tellingLosses*s.MSS) {
+		return false
+	}
+	most := int64(0)
+	for i, n := range m.bursts(from.At, trip) {
+		if i < mostBursts {
+			most += n
+		}
+	}
+	return float64(most) >= max(burstMostly*float64(lost), burstShare*m.steady*s.RTT.Seconds())
+}
+
+// policerNear reports whether a policer was found of late: then what is lost in one burst may be its doing, too.
+func (c *Controller) policerNear(s Sample) bool {
+	l := &c.loss
+	return l.policed > 0 && s.At < l.policing+max(2*firstHold, 20*s.RTT)
 }
 
 // lately is the share lost of late, 0 to 1.

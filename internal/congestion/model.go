@@ -284,16 +284,23 @@ func (m *model) before(at time.Duration) Sample {
 	return m.past[i]
 }
 
-// lossy is the number of times of that length since a moment in which something was lost.
-func (m *model) lossy(since, length time.Duration) (n int) {
+// bursts is what was lost since a moment, bytes, the largest first: what was lost within some time counts as one.
+func (m *model) bursts(since, within time.Duration) (all []int64) {
 	until := time.Duration(0)
 	for i := 1; i < len(m.past); i++ {
-		if s := m.past[i]; s.At > since && s.At >= until && s.Lost > m.past[i-1].Lost {
-			n++
-			until = s.At + length
+		s, lost := m.past[i], m.past[i].Lost-m.past[i-1].Lost
+		if s.At <= since || lost <= 0 {
+			continue
 		}
+		if s.At >= until {
+			until = s.At + within
+			all = append(all, 0)
+		}
+		all[len(all)-1] += lost
 	}
-	return n
+	slices.Sort(all)
+	slices.Reverse(all)
+	return all
 }
 
 // forget drops samples that are older than at, except for the youngest of these.

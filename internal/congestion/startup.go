@@ -89,7 +89,7 @@ func (c *Controller) start(s Sample) {
 	crowd := c.priority == Low && (min(m.queue, c.overdue(s)) > max(2*c.aim(s), c.shortQueue()) || m.standing > c.aim(s) && c.queued(s))
 	if m.queue > full || crowd || flat && s.Backlog > 0 && lossy ||
 		longFlat && s.Backlog > 0 && c.excess(s) > 2*full && m.queue > full/10 {
-		queued := m.longest(s.At-max(2*s.RTT, leastWindow)) > full/4 // a short one may be gone by now
+		queued := max(m.queue, m.before(s.At-s.RTT).RTT-m.base) > full/4 // a short one may be gone by now
 		c.enter(Drain, s.At)
 		c.opening.sent = s.Delivered + s.InFlight
 		news := s.Delivered > c.prior.Delivered     // otherwise a host may have stalled

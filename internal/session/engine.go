@@ -160,7 +160,10 @@ func NewReceiver(control transport.Conn, r *wire.Reader, tree *access.Scope, opt
 
 func (*receivingEnd) Sends() bool { return false }
 
-func (e *receivingEnd) AddStream(d *DataStream) { e.Receiver.AddStream(d) }
+func (e *receivingEnd) AddStream(d *DataStream) {
+	d.AcknowledgeEach()
+	e.Receiver.AddStream(d)
+}
 
 func (e *receivingEnd) Retire(streams ...*DataStream) {
 	m := &wire.Retire{}

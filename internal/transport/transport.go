@@ -147,6 +147,10 @@ type Conn interface {
 	// twice as much may wait until it is read, for which the system may need twice that memory. A
 	// smaller window than before is not supported. It is for the goroutine that reads.
 	LimitUnread(bytes int)
+	// AcknowledgeEach has the system acknowledge each segment at once, where single ones come far from each
+	// other, and where that can be chosen: otherwise the peer would take the time in which one waits for the next
+	// for a queue. It is for the goroutine that reads.
+	AcknowledgeEach()
 	// SetNoDelay sets TCP_NODELAY, which is on by default. QUIC has no such option.
 	SetNoDelay(on bool) error
 	// SetCork sets TCP_CORK, which is off by default: what is written waits for a full segment until

@@ -339,6 +339,9 @@ func (c *Conn) LimitUnsent(int) {}
 // LimitUnread does nothing: the window of a stream is that of the Config.
 func (c *Conn) LimitUnread(int) {}
 
+// AcknowledgeEach does nothing: QUIC says how long an acknowledgement has waited (RFC 9000, section 13.2.5).
+func (c *Conn) AcknowledgeEach() {}
+
 // SetNoDelay does nothing: QUIC never waits for more data.
 func (c *Conn) SetNoDelay(bool) error { return nil }
 

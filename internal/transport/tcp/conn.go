@@ -47,6 +47,7 @@ type Conn struct {
 	near   bool                     // the path stays within a building
 	wakes  wakes                    // the reader's
 	awaits int                      // what Await has set, 0 if nothing; the reader's
+	each   *acknowledger            // of sparse segments, nil leaves them to the kernel; the reader's
 	roomy  int                      // for what Await has made room; the reader's
 	unread int                      // what LimitUnread has set, 0 if nothing; the reader's
 	syns   uint64                   // that Dial has sent again; Dial's
@@ -95,6 +96,9 @@ func (s socketOf) Read(p []byte) (int, error) {
 		keepWindow(s.TCPConn, d.rcv)
 	} else if !s.c.near {
 		s.c.wakes.arrived(n, time.Now())
+		if s.c.wakes.sparse && n > 0 && s.c.each != nil {
+			s.c.each.acknowledge()
+		}
 	}
 	return n, err
 }
@@ -184,7 +188,7 @@ func preset(cfg Config) decision {
 func (c *Conn) settle() error {
 	path := c.pathNow(c.cfg.Path)
 	c.near = 0 < path.RTT && path.RTT < nearPath
-	c.wakes.pause = path.RTT / wakesInTrip
+	c.wakes.pathIs(path.RTT)
 	if c.cfg.automatic() {
 		chooseCongestion(c.tcp, path, c.cfg.SockBuf > 0)
 	}
@@ -302,6 +306,10 @@ func (c *Conn) LimitUnread(bytes int) {
 	limitUnread(c.tcp, bytes)
 	c.unread = bytes
 }
+
+// AcknowledgeEach has the kernel acknowledge each segment at once, where single ones come far from each other on a far
+// path, and where it can. It is for the goroutine that reads. A fixed window is left alone.
+func (c *Conn) AcknowledgeEach() { c.each = newAcknowledger(c.tcp) }
 
 // SetNoDelay sets TCP_NODELAY, which is on by default.
 func (c *Conn) SetNoDelay(on bool) error { return c.tcp.SetNoDelay(on) }

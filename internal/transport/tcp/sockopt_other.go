@@ -30,6 +30,13 @@ func setLowWater(*net.TCPConn, int) {}
 
 func setReadLowWater(*net.TCPConn, int) {}
 
+// acknowledger does nothing: only Linux lets a program choose when to acknowledge.
+type acknowledger struct{}
+
+func newAcknowledger(*net.TCPConn) *acknowledger { return nil }
+
+func (*acknowledger) acknowledge() {}
+
 func setCongestion(_ syscall.RawConn, name string) error {
 	return fmt.Errorf("%w %q on %s: %w", ErrCongestion, name, runtime.GOOS, errors.ErrUnsupported)
 }

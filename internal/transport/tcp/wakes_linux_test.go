@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fxfer/fxfer/internal/transport/auth"
+	"github.com/fxfer/fxfer/internal/transport/socket"
 	"github.com/fxfer/fxfer/internal/transport/transporttest"
 )
 
@@ -22,27 +23,87 @@ func TestWakes(t *testing.T) {
 	t.Parallel()
 	const rtt = 80 * time.Millisecond
 	for _, c := range []struct {
-		name string
-		rate float64 // bytes/s
-		want int
+		name   string
+		rtt    time.Duration
+		rate   float64 // bytes/s
+		pairs  bool    // segments come two by two
+		want   int
+		sparse bool
 	}{
-		{"a stream of many on 300 Mbit/s", 2.3e6, 46_000},
-		{"a fast one", 1e9, mostWake},
-		{"a modem", 1200, 1},
-		{"nothing", 0, 1},
+		{"a stream of many on 300 Mbit/s", rtt, 2.3e6, false, 46_000, false},
+		{"a fast one", rtt, 1e9, false, mostWake, false},
+		{"one that yields on 300 Mbit/s", rtt, 300e3, false, 1, true},
+		{"the same by two", rtt, 300e3, true, 6000, false},
+		{"one that yields on 1 Gbit/s, near", 5 * time.Millisecond, 1.2e6, false, 1, true},
+		{"a stream of many there", 5 * time.Millisecond, 7e6, false, 8750, false},
+		{"a stream of many on 100 Mbit/s", 20 * time.Millisecond, 780e3, false, 1, false},
+		{"a modem", rtt, 1200, false, 1, true},
 	} {
-		w, now := wakes{pause: rtt / wakesInTrip}, time.Now()
+		var w wakes
+		w.pathIs(c.rtt)
+		now := time.Now()
 		for _, rate := range []float64{1e9, c.rate} { // the line becomes slower
-			for end := now.Add(4 * arrivalTime); now.Before(end); now = now.Add(time.Millisecond) {
-				w.arrived(int(rate/1000), now)
+			segment := max(usualSegment, rate*0.2e-3)
+			each := time.Duration(segment / rate * float64(time.Second))
+			for end, i := now.Add(max(4*arrivalTime, 20*each)), 0; now.Before(end); i++ {
+				switch {
+				case !c.pairs:
+					now = now.Add(each)
+				case i%2 == 0:
+					now = now.Add(2*each - each/4)
+				default:
+					now = now.Add(each / 4)
+				}
+				w.arrived(int(segment), now)
 			}
 		}
-		require.InEpsilon(t, c.want, w.bytes, 0.05, c.name)
+		require.InEpsilon(t, c.want, w.bytes, 0.1, c.name)
+		require.Equal(t, c.sparse, w.sparse, c.name)
 	}
 	var unknown wakes
 	unknown.arrived(1<<20, time.Now())
 	unknown.arrived(1<<20, time.Now().Add(time.Second))
 	require.LessOrEqual(t, unknown.bytes, 1, "the path is unknown")
+	require.False(t, unknown.sparse, "the path is unknown")
+}
+
+// A stream that is sparse stays so until it is clearly faster: what its reader does changes the RTT, and so the rate.
+func TestSparseStays(t *testing.T) {
+	t.Parallel()
+	var w wakes
+	w.pathIs(20 * time.Millisecond)
+	now := time.Now()
+	for _, c := range []struct {
+		part   float64 // of the rate at which it is sparse
+		sparse bool
+	}{{1.5, false}, {0.9, true}, {1.5, true}, {2.5, false}, {1.5, false}} {
+		each := time.Duration(float64(w.pair) / 2 / c.part)
+		for end := now.Add(4 * arrivalTime); now.Before(end); now = now.Add(each) {
+			w.arrived(usualSegment, now)
+		}
+		require.Equal(t, c.sparse, w.sparse, "%v times the rate", c.part)
+	}
+}
+
+// A reader of a sparse stream of data has the kernel acknowledge each segment, also where it waits with
+// acknowledgements because both ends talk.
+func TestSparseStreamsAreAcknowledged(t *testing.T) {
+	t.Parallel()
+	client, server := connect(t, Config{}, Config{})
+	client.Admit()
+	server.Admit()
+	far(server)
+	server.AcknowledgeEach()
+	server.wakes.sparse = true
+	raw, err := server.tcp.SyscallConn()
+	require.NoError(t, err)
+	require.NoError(t, socket.Control(raw, func(fd int) error { return unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_QUICKACK, 0) }))
+	require.Zero(t, option(t, server, unix.IPPROTO_TCP, unix.TCP_QUICKACK))
+	_, err = client.Write(make([]byte, 100))
+	require.NoError(t, err)
+	_, err = io.ReadFull(server, make([]byte, 100))
+	require.NoError(t, err)
+	require.NotZero(t, option(t, server, unix.IPPROTO_TCP, unix.TCP_QUICKACK))
 }
 
 // On a far path, a reader that waits for much gets all that is sent, the end of a block too, and an end
