@@ -38,10 +38,11 @@ const (
 	// less helps is looked at again: it may be gone.
 	foundLosses = 2
 	foundRow    = 3
-	// mostBursts is in how many round trips pauses lose something in the time in which loss is measured. They lose
-	// burstMostly of all that is lost then, and burstShare of what passes in a round trip, at the least: the kernel
-	// sends some of it again later, and that may be lost, too.
+	// mostBursts bounds the bursts that a line which pauses loses in a steadyWindow. They are burstMostly of all that is
+	// lost then, at the least, because the kernel sends some of it again later. And they are burstShare of what passes
+	// in a round trip.
 	mostBursts  = 2
+	mostPaused  = 0.015 // share lost in a tallyTime, at the most: with more of it, a look costs less
 	burstMostly = 0.75
 	burstShare  = 0.125
 	// mostOver bounds what streams may send together, as a multiple of the rate, while random loss
@@ -196,7 +197,7 @@ func (c *Controller) heed(s Sample) bool {
 	switch {
 	case k.start.At == 0:
 		share := c.lately(s)
-		if share <= l.random*1.5+mostLoss || !c.policerNear(s) && c.atOnce(s) {
+		if share <= l.random*1.5+mostLoss || !c.policerNear(s) && l.calm.share() <= mostPaused && c.atOnce(s) {
 			return false
 		}
 		if m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
@@ -320,7 +321,8 @@ func (c *Controller) recently() Sample {
 // one. A line that pauses for longer than its queue has room for loses so much at any rate. A policer drops in each
 // round trip, and others fill a queue in small steps.
 func (c *Controller) atOnce(s Sample) bool {
-	m, from, trip := &c.model, c.recently(), max(s.RTT, Every*9/10)
+	m, from := &c.model, c.recently()
+	trip := min(max(s.RTT, Every*9/10), m.steadyWindow()/steadyTrips) // a longer one would hold too much of the window
 	lost := s.Lost - from.Lost
 	if lost < int64(tellingLosses*s.MSS) {
 		return false

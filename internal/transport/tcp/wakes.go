@@ -22,16 +22,16 @@ const (
 	leastPair  = time.Millisecond
 	mostPair   = 8 * time.Millisecond
 	denseAgain = 2
-	// singlesShare is the part of its reads that come half of the usual time or more after the one before if a
-	// stream's segments come one by one.
+	// singlesShare is the part of its reads that return one segment, half of the usual time or more after the one before,
+	// if a stream's segments come one by one.
 	singlesShare = 0.75
 )
 
 // wakes knows for how many bytes a reader on a far path may wait at once. To wake up costs as much as
 // many bytes, and a paced stream delivers only two segments at a time. The zero wakes waits for one.
 //
-// It also knows whether single segments come so far from each other that the peer takes the time in which the first
-// waits for its acknowledgement with the second for a queue.
+// It also knows whether single segments come far from each other. The peer acknowledges the first only with the
+// second, and the sender takes that time for a queue. A pair is acknowledged at once.
 type wakes struct {
 	pause  time.Duration // longest time between two wake-ups
 	pair   time.Duration // two segments take more of a sparse stream; 0 is unknown
@@ -40,9 +40,10 @@ type wakes struct {
 	since  time.Time     // start of the present measurement
 	count  int           // bytes since then
 	reads  int           // that returned some of them
-	apart  int           // how many of these came at least half after the one before
+	apart  int           // how many of these were single segments that came at least half after the one before
 	last   time.Time     // read
 	half   time.Duration // of the mean time between two segments, by the last measurement
+	lone   bool          // that had one read, as after a time without any
 }
 
 // pathIs sets the round trip time of the path.
@@ -59,9 +60,11 @@ func (w *wakes) arrived(bytes int, now time.Time) {
 		w.since, w.last = now, now
 		return
 	}
-	w.count += bytes
-	w.reads++
-	if now.Sub(w.last) >= w.half {
+	if bytes > 0 {
+		w.count += bytes
+		w.reads++
+	}
+	if bytes <= usualSegment*3/2 && now.Sub(w.last) >= w.half {
 		w.apart++
 	}
 	w.last = now
@@ -74,9 +77,14 @@ func (w *wakes) arrived(bytes int, now time.Time) {
 	if w.sparse {
 		most *= denseAgain
 	}
-	w.sparse = w.pair > 0 && rate < most && float64(w.apart) >= singlesShare*float64(w.reads)
+	slow := w.pair > 0 && rate < most
+	lone := w.reads == 1
+	if !lone || w.lone { // one read may be the first for long
+		w.sparse = slow && float64(w.apart) >= singlesShare*float64(w.reads)
+	}
+	w.lone = lone
 	w.bytes = min(mostWake, int(rate*w.pause.Seconds()))
-	if w.bytes < leastWake || w.sparse {
+	if w.bytes < leastWake || slow { // otherwise single segments could not be told
 		w.bytes = 1
 	}
 	w.half = time.Duration(usualSegment / max(rate, 1) / 2 * float64(time.Second))
