@@ -114,7 +114,7 @@ func newAcknowledger(tcp *net.TCPConn) *acknowledger {
 
 // acknowledge does so at once, if all that has arrived was read. By itself, the kernel waits for a second segment, for
 // 40 ms at least where none comes. A sender that paces single segments, as it must on devices without segmentation
-// offload such as those of VPNs, would take that for a queue, and send even less.
+// offload such as those of some VPNs, would take that for a queue, and send even less.
 func (a *acknowledger) acknowledge() {
 	_ = a.raw.Control(setQuickAck)
 }

@@ -90,10 +90,10 @@ func TestIdleStreamsAreNotSparse(t *testing.T) {
 	w.pathIs(80 * time.Millisecond)
 	now := time.Now()
 	for range 3 {
-		for range 50 {
-			w.arrived(10*usualSegment, now)
+		for range 500 {
+			w.arrived(usualSegment, now)
 			require.False(t, w.sparse)
-			now = now.Add(10 * time.Millisecond)
+			now = now.Add(time.Millisecond)
 		}
 		now = now.Add(10 * time.Second)
 	}
