@@ -39,11 +39,11 @@ type wakes struct {
 	sparse bool
 	since  time.Time     // start of the present measurement
 	count  int           // bytes since then
-	reads  int           // that returned them
-	apart  int           // how many of these were single segments, and came half or later after the one before
+	reads  int           // that returned some of them
+	apart  int           // how many of these were single segments that came at least half after the one before
 	last   time.Time     // read
 	half   time.Duration // of the mean time between two segments, by the last measurement
-	lone   bool          // the read that ended it came long after the one before
+	lone   bool          // that had one read, as after a time without any
 }
 
 // pathIs sets the round trip time of the path.
@@ -60,13 +60,14 @@ func (w *wakes) arrived(bytes int, now time.Time) {
 		w.since, w.last = now, now
 		return
 	}
-	gap := now.Sub(w.last)
-	w.last = now
-	w.count += bytes
-	w.reads++
-	if bytes <= usualSegment*3/2 && gap >= w.half {
+	if bytes > 0 {
+		w.count += bytes
+		w.reads++
+	}
+	if bytes <= usualSegment*3/2 && now.Sub(w.last) >= w.half {
 		w.apart++
 	}
+	w.last = now
 	took := now.Sub(w.since).Seconds()
 	if took < arrivalTime.Seconds() {
 		return
@@ -77,8 +78,8 @@ func (w *wakes) arrived(bytes int, now time.Time) {
 		most *= denseAgain
 	}
 	slow := w.pair > 0 && rate < most
-	lone := gap > arrivalTime
-	if !lone || w.lone { // this read may be the first for long
+	lone := w.reads == 1
+	if !lone || w.lone { // one read may be the first for long
 		w.sparse = slow && float64(w.apart) >= singlesShare*float64(w.reads)
 	}
 	w.lone = lone

@@ -90,7 +90,7 @@ func TestIdleStreamsAreNotSparse(t *testing.T) {
 	w.pathIs(80 * time.Millisecond)
 	now := time.Now()
 	for range 3 {
-		for range 500 {
+		for range 501 { // to the end of a measurement
 			w.arrived(usualSegment, now)
 			require.False(t, w.sparse)
 			now = now.Add(time.Millisecond)
