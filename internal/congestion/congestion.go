@@ -41,7 +41,6 @@ type Decision struct {
 	Held    float64 // of all other streams together, to finish what was written to them, bytes/s
 	Line    float64 // what the line carries of ours, bytes/s
 	Behind  bool    // the streams do not send what they may: more of them may help
-	Need    int     // gentle streams that carry the rate in spite of random loss; 0 is unknown
 	Control Control // of the streams
 	State   State
 	Every   time.Duration // the next decision follows after that

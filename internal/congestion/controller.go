@@ -43,7 +43,7 @@ type Controller struct {
 }
 
 // New returns a Controller that is about to start.
-func New() *Controller { return &Controller{rate: math.Inf(1), loss: losses{over: 1}} }
+func New() *Controller { return &Controller{rate: math.Inf(1)} }
 
 const (
 	// Every is the time between two decisions, mostly.
@@ -157,9 +157,6 @@ func (c *Controller) decision() Decision {
 	held := min(leastHeld, c.line/8)
 	d.Held = max(heldShare*c.line, held)
 	d.Behind = c.loss.behind
-	if c.state == Cruise {
-		d.Rate, d.Need = c.loss.over*c.rate, c.loss.need
-	}
 	switch {
 	case c.state == Compete && c.priority == High:
 		d.Free = min(highStreams, max(freeStreams, c.last.Streams))

@@ -32,7 +32,6 @@ const (
 // feedback.
 func (c *Controller) cruise(s Sample, dt time.Duration) {
 	m := &c.model
-	c.loss.over = 1
 	trip := max(c.lag(s), dt)
 	c.leans(s, trip)
 	aim := c.aim(s)
@@ -118,7 +117,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		if m.most() > 0 && c.priority != Low { // a burst has shown more, or others take their part
 			c.line = min(c.line, (1+leastGrowth)*max(m.most(), m.delivered))
 		}
-		c.rate, c.loss.over = min(c.rate, c.carried()), 1
+		c.rate = min(c.rate, c.carried())
 		return
 	}
 	if c.low == 0 {

@@ -17,7 +17,7 @@ func TestForetoldLine(t *testing.T) {
 		trip              = 25 * ms
 	)
 	after := func(queue time.Duration) (*Controller, Sample) {
-		c := &Controller{priority: Low, state: Cruise, line: believed, rate: believed, loss: losses{over: 1}}
+		c := &Controller{priority: Low, state: Cruise, line: believed, rate: believed}
 		var s Sample
 		for i := range 40 {
 			at := time.Duration(i+1) * LeastEvery

@@ -7,7 +7,6 @@ import (
 
 const (
 	slowShare  = 0.85  // of the rate: streams that deliver less are held back by loss
-	slowGentle = 0.96  // the same where none can be quick: only their number helps
 	belowLoss  = 0.99  // of what was delivered without loss, where more is lost
 	someLoss   = 5e-4  // share lost with a queue, beyond what is lost without one, that needs a reason
 	belowFull  = 0.985 // of what was delivered when a short queue was full
@@ -45,9 +44,6 @@ const (
 	mostPaused  = 0.015 // share lost in a tallyTime, at the most: with more of it, a look costs less
 	burstMostly = 0.75
 	burstShare  = 0.125
-	// mostOver bounds what streams may send together, as a multiple of the rate, while random loss
-	// holds some of them back: the largest window of reno is 4/3 of its mean.
-	mostOver = 4.0 / 3
 	// spare is by how much more gentle streams there shall be than fill the line in the mean: none of
 	// them may send more than its part of the rate.
 	spare = 1.5
@@ -57,8 +53,6 @@ const (
 type losses struct {
 	lossy     bool          // random loss holds gentle streams back
 	behind    bool          // quick streams are slower than they may be, too
-	need      int           // gentle streams that carry the rate in spite of random loss; 0 is unknown
-	over      float64       // what they may send, as a multiple of the rate: some are held back by loss
 	calm      tally         // what is lost while the queue is not longer than usual
 	event     time.Duration // when a longer queue lost more, the last time
 	events    int           // how often it did so below the rate at which it had done so before
@@ -96,24 +90,14 @@ type look struct {
 // quicken gives up gentle streams where random loss makes them slower than they may be.
 func (c *Controller) quicken(s Sample, trip time.Duration) {
 	m := &c.model
-	slow := slowShare
-	if s.Gentle && s.At >= c.loss.ceilUntil {
-		slow = slowGentle
-		if m.losses > 0 && m.steady > 0 {
-			c.loss.over = min(max(1, c.rate/m.steady), mostOver)
-		}
-	}
-	if m.losses == 0 || m.steady > slow*c.rate {
-		c.short, c.loss.behind, c.loss.need = s.At, false, 0
+	if m.losses == 0 || m.steady > slowShare*c.rate {
+		c.short, c.loss.behind = s.At, false
 		return
 	}
 	if s.At-c.short > max(6*trip, leastFight) {
 		c.loss.behind = c.loss.lossy // more streams may help where quick ones do not
 		if !c.loss.lossy {
 			c.loss.lossy, c.short = true, s.At
-		}
-		if s.Gentle && c.loss.calm.lost >= float64(tellingLosses*s.MSS) {
-			c.loss.need = gentleStreams(c.rate, m.base, s.MSS, c.loss.calm.share())
 		}
 	}
 }
@@ -171,7 +155,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 // surges reports whether more is in flight than the rate and the RTT explain: streams have sent what
 // they had all at once. Beside others, what is in flight follows the RTT.
 func (c *Controller) surges(s Sample) bool {
-	flying := seconds(float64(s.InFlight) / (c.rate * max(1, c.loss.over)))
+	flying := seconds(float64(s.InFlight) / c.rate)
 	return flying > s.RTT+max(leastAim, c.model.base/20)
 }
 

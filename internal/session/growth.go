@@ -34,8 +34,10 @@ const (
 	costly = 1.5e9 / 8
 	// pays is the least gain for which streams are added again.
 	pays = 1.04
-	// spareWindow is how many times the BDP the congestion windows of those that remain shall hold.
-	spareWindow = 1.25
+	// spareWindow is how many times the BDP the congestion windows of those that remain shall hold. With less than
+	// leastWindows, more streams help.
+	spareWindow  = 1.25
+	leastWindows = 1.1
 	// limiting is the share of the time from which full windows are the limit.
 	limiting = 0.1
 	// settled is the gain between two measurements below which slow start is over.
@@ -52,9 +54,6 @@ func (g *growth) next(o observation, limit int) int {
 		if o.relayed {
 			g.active = min(max(RelayedStreams, o.streams), limit)
 		}
-	}
-	if n := min(o.need, limit); n > g.active { // it is known: there is nothing to try
-		g.active, g.stopped = n, true
 	}
 	if g.from.at.IsZero() || o.written == 0 {
 		g.from = o
@@ -78,6 +77,10 @@ func (g *growth) next(o observation, limit int) int {
 	g.peak = max(g.peak, goodput)
 	if near && goodput > nearFast && g.active < min(congestion.FewStreams, limit) {
 		g.active = min(congestion.FewStreams, limit)
+		return g.active
+	}
+	if n := min(g.holding(goodput, &o), limit); n > g.active && !near && !o.relayed {
+		g.active, g.change = n, 0
 		return g.active
 	}
 	if g.stopped {
@@ -115,6 +118,16 @@ func (g *growth) next(o observation, limit int) int {
 	return g.active
 }
 
+// holding is how many streams hold what the path does after losses have made their windows smaller. Where streams
+// cannot be quick, others help than those that wait, too.
+func (g *growth) holding(goodput float64, o *observation) int {
+	n := congestion.Holding(goodput*o.minRTT.Seconds(), leastWindows, o.windows)
+	if !o.gentle || queues(o.rtt, o.minRTT) {
+		n = min(n, o.streams)
+	}
+	return n
+}
+
 // roomy reports whether full windows are not the limit: they hold twice what the path does, so that a
 // host at one end takes its time.
 func (g *growth) roomy(goodput float64, o *observation) bool {
@@ -130,10 +143,7 @@ func sufficient(goodput float64, o *observation) int {
 	}
 	bdp := goodput * o.minRTT.Seconds()
 	n := max(congestion.FewStreams, int(2*bdp/float64(o.window))+1)
-	if o.cwnd > 0 {
-		n = max(n, int(spareWindow*bdp*float64(o.sending)/float64(o.cwnd))+1)
-	}
-	return n
+	return max(n, congestion.Holding(bdp, spareWindow, o.windows))
 }
 
 // Near reports whether the path of a connection that has just begun stays within a building.

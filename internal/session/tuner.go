@@ -2,6 +2,8 @@ package session
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/fxfer/fxfer/internal/congestion"
@@ -156,9 +158,10 @@ type observation struct {
 	quic    bool
 	queued  time.Time // when the streams made a queue last, as far as is known
 	behind  bool      // the streams do not send at the rate that the path may carry
-	need    int       // streams that would, in spite of loss; 0 is unknown
+	gentle  bool      // the host has none that are quick
 	relayed bool      // the streams end at a relay
 	sending int       // streams in use
+	windows []int     // their congestion windows, bytes, in the order in which streams are used
 	cwnd    int       // their congestion windows together, bytes
 	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
 	peer    int       // largest receive window of a stream, bytes
@@ -168,14 +171,15 @@ type observation struct {
 func (t *tuner) observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observe(now, written, infos)
 	o.relayed = t.Relayed
-	o.behind, o.need, o.queued = t.window.behind, t.window.need, t.window.queued
+	o.behind, o.gentle, o.queued = t.window.behind, t.window.gentle, t.window.queued
 	return o
 }
 
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observation{at: now, written: written, streams: len(infos)}
 	var busy, limited, rtts, idle time.Duration
-	for _, i := range infos {
+	for _, id := range slices.Sorted(maps.Keys(infos)) {
+		i := infos[id]
 		if m := i.MinRTT; m > 0 && (o.minRTT == 0 || m < o.minRTT) {
 			o.minRTT = m
 		}
@@ -183,6 +187,7 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 			o.sending++
 			rtts += i.RTT
 			o.cwnd += i.Cwnd
+			o.windows = append(o.windows, i.Cwnd)
 		} else {
 			idle += i.RTT
 		}

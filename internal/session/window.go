@@ -28,7 +28,6 @@ type window struct {
 	least   time.Duration // RTT
 	every   time.Duration // between two decisions now
 	behind  bool          // streams do not send what they may
-	need    int           // gentle streams that would in spite of loss, 0 is unknown
 	quick   bool          // the streams shall be quick
 	gentle  bool          // the host does not let them
 	relayed bool          // the streams end at a relay
@@ -139,6 +138,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	if decided.State == congestion.Startup && s.RTT >= nearRTT {
 		unsent = unsentAt(decided.Rate/float64(s.Streams), s.RTT)
 	}
+	each := part(decided, s, infos)
 	clear(w.held)
 	for _, d := range streams {
 		d.takeUnsent(unsent)
@@ -148,7 +148,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 				d.pace(decided.Rate / float64(left))
 			}
 		case decided.Free == 0:
-			d.pace(decided.Rate / float64(s.Streams))
+			d.pace(each)
 		case turns[d.ID]:
 			d.pace(decided.Rate / float64(decided.Free))
 		default:
@@ -158,9 +158,33 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		d.use(decided.Control)
 		d.yield(p == congestion.Low)
 	}
-	w.free, w.behind, w.need = decided.Free, decided.Behind, decided.Need
+	w.free, w.behind = decided.Free, decided.Behind
 	w.quick = decided.Control == congestion.Quick
 	return w.free
+}
+
+// sends reports whether a stream has something to send, or did so until now. One of QUIC may be between two blocks.
+func sends(i transport.Info) bool {
+	return i.InFlight > 0 || i.NotSent > 0 || i.Flying >= max(i.SndMSS, 1)
+}
+
+// part is the rate that bounds each stream, in bytes/s. In the steady state, a stream whose congestion window does not
+// allow as much leaves the rest to the others. A queue makes that no reason to send more, so the least RTT counts.
+func part(x congestion.Decision, s congestion.Sample, infos map[uint64]transport.Info) float64 {
+	if x.State != congestion.Cruise {
+		return x.Rate / float64(s.Streams)
+	}
+	var allow []float64
+	for _, i := range infos {
+		switch {
+		case !sends(i):
+		case i.Cwnd == 0 || i.MinRTT == 0:
+			allow = append(allow, math.Inf(1))
+		default:
+			allow = append(allow, float64(i.Cwnd)/i.MinRTT.Seconds())
+		}
+	}
+	return congestion.Spread(x.Rate, allow)
 }
 
 // pairWindow is from how many segments in its window on a stream of TCP sends two at a time. Linux sends half a window
@@ -202,7 +226,7 @@ func (w *window) join(s congestion.Sample, x congestion.Decision, p congestion.P
 	}
 	n := congestion.Joined(rate, w.least, s.MSS, InitialStreams)
 	switch used := cmp.Or(w.joined, InitialStreams); {
-	case x.Behind || x.Need > 0:
+	case x.Behind:
 		w.joined, w.enough = 0, s.At+helpedFor
 		return
 	case rtt < nearRTT || p == congestion.High:
@@ -310,7 +334,7 @@ func (w *window) sample(now time.Time, infos map[uint64]transport.Info) congesti
 		}
 		s.Delivered += int64(i.Delivered-min(i.Delivered, before.Delivered)) * int64(i.SndMSS)
 		s.Lost += int64(i.RetransSegs-min(i.RetransSegs, before.RetransSegs)) * int64(i.SndMSS)
-		if i.InFlight > 0 || i.NotSent > 0 || i.Flying >= max(i.SndMSS, 1) { // QUIC between two blocks, too
+		if sends(i) {
 			s.Streams++
 		}
 		fresh := before.fresh

@@ -140,6 +140,24 @@ func (*paced) Prefer(bool) error              { return nil }
 func (p *paced) LimitUnsent(bytes int)        { p.unsent = append(p.unsent, bytes) }
 func (*paced) SetLowerEffort(bool) error      { return nil }
 
+// A stream whose window has become small leaves its part of the rate to the others while the session cruises. Streams
+// that do not send have none, and a start leaves room for windows that grow.
+func TestWindowPart(t *testing.T) {
+	const rtt = 50 * time.Millisecond
+	of := func(cwnd int) transport.Info {
+		i := flying(1, 2*rtt)
+		i.MinRTT, i.Cwnd = rtt, cwnd
+		return i
+	}
+	idle := transport.Info{Protocol: transport.TCP, SndMSS: 1448, RTT: rtt, MinRTT: rtt, Cwnd: 1e6}
+	infos := map[uint64]transport.Info{1: of(1e6), 2: of(1e4), 3: idle, 4: of(0), 5: of(1e6)}
+	s := congestion.Sample{Streams: 4}
+	d := congestion.Decision{Rate: 8e6, State: congestion.Cruise}
+	require.InDelta(t, (8e6-1e4/rtt.Seconds())/3, part(d, s, infos), 1e-3)
+	d.State = congestion.Startup
+	require.InDelta(t, 2e6, part(d, s, infos), 1e-3)
+}
+
 // A stream of QUIC starts as slowly as one of TCP does. The kernel sees to the latter. On a narrow
 // line, streams of TCP begin at its rate.
 func TestBegin(t *testing.T) {
@@ -379,7 +397,7 @@ func TestWindowJoin(t *testing.T) {
 		{"a host was late with handshakes", 2, 7 * mbit, 60 * time.Millisecond, congestion.Decision{Rate: 100 * mbit, Line: 50 * mbit}, 0},
 		{"slower again", 8, 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Line: 30 * mbit}, 8},
 		{"fast", 4, 0, 15 * time.Millisecond, congestion.Decision{Rate: 300 * mbit, Line: 300 * mbit}, 0},
-		{"lossy", 4, 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Line: 30 * mbit, Need: 9}, 0},
+		{"lossy", 4, 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Line: 30 * mbit, Behind: true}, 0},
 		{"near", 4, 0, nearRTT / 2, congestion.Decision{Rate: math.Inf(1)}, 0},
 		{"all", 0, 0, 15 * time.Millisecond, congestion.Decision{Rate: 30 * mbit, Line: 30 * mbit}, 0},
 	} {

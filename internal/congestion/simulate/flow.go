@@ -209,10 +209,18 @@ func (f *flow) act(d congestion.Decision, mss float64) {
 		kind = Cubic
 	}
 	count := float64(len(f.streams))
+	part := d.Rate / mss / count
+	if d.State == congestion.Cruise {
+		allow := make([]float64, len(f.streams))
+		for i, s := range f.streams {
+			allow[i] = s.control.window() / s.least
+		}
+		part = congestion.Spread(d.Rate/mss, allow)
+	}
 	for i, s := range f.streams {
 		switch {
 		case d.Free == 0:
-			s.bound, s.left = d.Rate/mss/count, math.Inf(1)
+			s.bound, s.left = part, math.Inf(1)
 			if math.IsInf(d.Rate, 1) {
 				s.bound = f.begins
 			}
