@@ -12,6 +12,7 @@ const (
 	belowFull  = 0.985 // of what was delivered when a short queue was full
 	mostLoss   = 0.01  // share lost without a queue that needs a reason
 	nearLoss   = 1.1   // of a rate that made loss, or by so much below it: more is tried in the smallest steps
+	heavyLoss  = 0.1   // share lost without a queue that is worth a look, whatever holds the streams back
 	mostRandom = 0.2   // share lost that is no chance, whatever else is known
 
 	// fullQueue is how much longer than usual a queue must be, as delay, to count as full.
@@ -27,6 +28,9 @@ const (
 	slowHold    = 30 * time.Second
 	longestHold = 5 * time.Minute
 	mostHolds   = 15
+
+	// samePolicer bounds the rates that a policer seems to have, as a ratio: it lets more through at first.
+	samePolicer = 2
 
 	// slowPackets is how many pass a slow policer in firstHold at most.
 	slowPackets = 2000
@@ -184,7 +188,7 @@ func (c *Controller) heed(s Sample) bool {
 		if share <= l.random*1.5+mostLoss || !c.policerNear(s) && l.calm.share() <= mostPaused && c.atOnce(s) {
 			return false
 		}
-		if m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
+		if share < heavyLoss && m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
 			// The policer still let more through when it was found.
 			if l.policed > 0 && s.At < l.ceilUntil+max(2*firstHold, 20*s.RTT) && s.At-l.fresh.At > m.steadyWindow() {
 				c.line, m.rates = m.steady, nil
@@ -334,10 +338,11 @@ func (c *Controller) lately(s Sample) float64 { return lossSince(c.recently(), s
 func (c *Controller) police(s Sample, passed float64) {
 	l := &c.loss
 	least := max(firstHold, min(seconds(float64(holdPackets*c.last.MSS)/passed), slowHold))
-	if l.policed > 0 && max(l.policed/passed, passed/l.policed) < nearLoss {
-		l.hold = min(2*l.hold, mostHolds*least, longestHold)
-	} else {
+	switch ratio := max(l.policed/passed, passed/l.policed); {
+	case l.policed == 0 || ratio > samePolicer:
 		l.hold = least
+	case ratio < nearLoss || s.At >= l.policing: // otherwise it was found just now, and let more through at first
+		l.hold = min(2*l.hold, mostHolds*least, longestHold)
 	}
 	c.bound(belowLoss*passed, s.At+l.hold)
 	l.look, l.fresh, l.policed, l.policing, l.unproved = look{}, Sample{}, passed, s.At+l.hold, 0
