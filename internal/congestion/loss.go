@@ -35,6 +35,10 @@ const (
 	// slowPackets is how many pass a slow policer in firstHold at most.
 	slowPackets = 2000
 
+	// calmTrips is how many round trips streams stay quick at the least: on a far path, gentle ones would need long for
+	// what a single loss takes.
+	calmTrips = 200
+
 	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
 	tellingLosses = 8
 	// foundLosses is how many more than by chance tell that a policer is still there. After foundRow times, whether
@@ -56,6 +60,10 @@ const (
 // losses is what is known of loss that has another reason than a queue of our own.
 type losses struct {
 	lossy     bool          // random loss holds gentle streams back
+	quick     time.Duration // since when it was thought so, the last time
+	patience  time.Duration // how long that is believed at the least
+	all       tally         // what is lost, for whatever reason
+	streams   int           // most that sent at a time
 	behind    bool          // quick streams are slower than they may be, too
 	calm      tally         // what is lost while the queue is not longer than usual
 	event     time.Duration // when a longer queue lost more, the last time
@@ -91,17 +99,24 @@ type look struct {
 	from   Sample        // what is lost from here on shows what less does
 }
 
-// quicken gives up gentle streams where random loss makes them slower than they may be.
+// quicken gives up gentle streams where random loss makes them slower than they may be, until so little is lost that
+// they would carry the rate.
 func (c *Controller) quicken(s Sample, trip time.Duration) {
-	m := &c.model
+	m, l := &c.model, &c.loss
+	l.all.add(s, c.prior)
+	l.streams = max(l.streams, s.Streams)
 	if m.losses == 0 || m.steady > slowShare*c.rate {
-		c.short, c.loss.behind = s.At, false
+		c.short, l.behind = s.At, false
+		if l.lossy && s.At-l.quick > max(l.patience, tallyTime, calmTrips*m.base) && gentleStreams(c.rate, m.base, s.MSS, l.all.share()) <= l.streams {
+			l.lossy = false // it was the start's doing, or has ended
+		}
 		return
 	}
 	if s.At-c.short > max(6*trip, leastFight) {
-		c.loss.behind = c.loss.lossy // more streams may help where quick ones do not
-		if !c.loss.lossy {
-			c.loss.lossy, c.short = true, s.At
+		l.behind = l.lossy // more streams may help where quick ones do not
+		if !l.lossy {
+			l.lossy, l.quick, c.short = true, s.At, s.At
+			l.patience = max(min(2*l.patience, longestHold), tallyTime)
 		}
 	}
 }
@@ -190,7 +205,8 @@ func (c *Controller) heed(s Sample) bool {
 		}
 		if share < heavyLoss && m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
 			// The policer still let more through when it was found.
-			if l.policed > 0 && s.At < l.ceilUntil+max(2*firstHold, 20*s.RTT) && s.At-l.fresh.At > m.steadyWindow() {
+			// A pause of quick streams, which look for the RTT, and their burst after it are none.
+			if l.policed > 0 && s.At < l.ceilUntil+max(2*firstHold, 20*s.RTT) && s.At-l.fresh.At > m.steadyWindow() && !c.atOnce(s) {
 				c.line, m.rates = m.steady, nil
 				c.police(s, m.steady)
 			}

@@ -114,6 +114,46 @@ func TestBurstAfterStall(t *testing.T) {
 	}
 }
 
+// TestGentleAgain: what the start loses makes streams quick. They are gentle again once so little is lost for ten
+// seconds that they carry the rate, and later if it was believed before in vain.
+func TestGentleAgain(t *testing.T) {
+	const (
+		mss  = 1448
+		rate = 125e6 // bytes/s
+		base = 5 * time.Millisecond
+	)
+	for _, c := range []struct {
+		what     string
+		lost     float64 // share
+		patience time.Duration
+		within   time.Duration
+		want     bool
+	}{
+		{"nothing", 0, 0, 11 * time.Second, true},
+		{"not yet", 0, 0, 9 * time.Second, false},
+		{"a little", 2e-5, 0, 11 * time.Second, true},
+		{"more than gentle streams stand", 3e-3, 0, 30 * time.Second, false},
+		{"it was in vain before", 0, 20 * time.Second, 19 * time.Second, false},
+		{"and again", 0, 20 * time.Second, 22 * time.Second, true},
+	} {
+		x := New()
+		x.model.base, x.line, x.rate = base, rate, rate
+		x.loss.lossy, x.loss.patience = true, c.patience
+		x.enter(Cruise, 0)
+		s := Sample{MSS: mss, Streams: 8, Least: base, RTT: base, Backlog: 1 << 20, Delivered: 1 << 20}
+		lost, d := 0.0, Decision{}
+		for s.At < c.within {
+			s.At += Every
+			lost += c.lost * rate * Every.Seconds()
+			s.Delivered, s.Lost = s.Delivered+int64(rate*Every.Seconds()), int64(lost)
+			s.InFlight = int64(rate * base.Seconds())
+			d = x.Update(s)
+			x.rate = rate // it is what arrives
+		}
+		require.Equal(t, c.want, d.Control == Gentle, c.what)
+	}
+}
+
 // TestFound: two packets more than by chance, lost where a session tries more beside a policer that it knows, tell that
 // the policer is still there.
 func TestFound(t *testing.T) {
