@@ -40,6 +40,7 @@ type Decision struct {
 	Free    int     // streams that send, each as its own congestion control wants; 0 is all, at Rate
 	Held    float64 // of all other streams together, to finish what was written to them, bytes/s
 	Line    float64 // what the line carries of ours, bytes/s
+	Spread  bool    // a stream that its window holds back leaves the rest of its part of Rate to the others
 	Behind  bool    // the streams do not send what they may: more of them may help
 	Control Control // of the streams
 	State   State

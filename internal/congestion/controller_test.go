@@ -242,3 +242,24 @@ func TestOccupied(t *testing.T) {
 		require.Equal(t, want, d.State, "priority %v", p)
 	}
 }
+
+// TestSpreads: what loss leaves goes to other streams while nobody else is there.
+func TestSpreads(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Controller)
+		want   bool
+	}{
+		"steady":            {func(*Controller) {}, true},
+		"others were there": {func(c *Controller) { c.others.left = 90 * time.Second }, false},
+		"long ago":          {func(c *Controller) { c.others.left = 10 * time.Second }, true},
+		"quick streams":     {func(c *Controller) { c.loss.lossy = true }, false},
+		"the host has none": {func(c *Controller) { c.loss.lossy, c.last.Gentle = true, true }, true},
+		"it still starts":   {func(c *Controller) { c.state = Startup }, false},
+		"less in a doubt":   {func(c *Controller) { c.state = Doubt }, false},
+	} {
+		x := New()
+		x.state, x.last = Cruise, Sample{At: 100 * time.Second, MSS: 1448, Streams: 4}
+		c.change(x)
+		require.Equal(t, c.want, x.decision().Spread, name)
+	}
+}

@@ -29,7 +29,8 @@ const (
 	longestHold = 5 * time.Minute
 	mostHolds   = 15
 
-	// samePolicer bounds the rates that a policer seems to have, as a ratio: it lets more through at first.
+	// samePolicer is how many times the rate found before one policer may seem to let through: its bucket does so at
+	// first.
 	samePolicer = 2
 
 	// slowPackets is how many pass a slow policer in firstHold at most.
@@ -53,33 +54,33 @@ const (
 	burstMostly = 0.75
 	burstShare  = 0.125
 	// spare is by how much more gentle streams there shall be than fill the line in the mean: none of
-	// them may send more than its part of the rate.
+	// them sends more than twice its part of the rate, and few much more than it.
 	spare = 1.5
 )
 
 // losses is what is known of loss that has another reason than a queue of our own.
 type losses struct {
-	lossy     bool          // random loss holds gentle streams back
-	quick     time.Duration // since when it was thought so, the last time
-	patience  time.Duration // how long that is believed at the least
-	all       tally         // what is lost, for whatever reason
-	streams   int           // most that sent at a time
-	behind    bool          // quick streams are slower than they may be, too
-	calm      tally         // what is lost while the queue is not longer than usual
-	event     time.Duration // when a longer queue lost more, the last time
-	events    int           // how often it did so below the rate at which it had done so before
-	surge     time.Duration // when streams last sent much at once
-	fresh     Sample        // what was lost before says nothing: it may be the start's doing
-	look      look
-	random    float64       // share that is lost at any rate
-	held      time.Duration // when the session had its part of the line, or lost little, the last time
-	ceil      float64       // rate beyond which loss begins, bytes/s
-	ceilUntil time.Duration // until when the session stays below it
-	hold      time.Duration // how long it stayed, the last time
-	policed   float64       // rate beyond which there is a policer, bytes/s; 0 is unknown
-	policing  time.Duration // until when the session stays below that
-	unproved  int           // how often in a row two lost packets were taken for it
-	drops     drops
+	lossy       bool          // random loss holds gentle streams back
+	quickSince  time.Duration // when it was found the last time
+	patience    time.Duration // how long that is believed at the least
+	cruising    tally         // what is lost while the queue is short
+	mostStreams int           // that sent at a time
+	behind      bool          // quick streams are slower than they may be, too
+	calm        tally         // what is lost while the queue is not longer than usual
+	event       time.Duration // when a longer queue lost more, the last time
+	events      int           // how often it did so below the rate at which it had done so before
+	surge       time.Duration // when streams last sent much at once
+	fresh       Sample        // what was lost before says nothing: it may be the start's doing
+	look        look
+	random      float64       // share that is lost at any rate
+	held        time.Duration // when the session had its part of the line, or lost little, the last time
+	ceil        float64       // rate beyond which loss begins, bytes/s
+	ceilUntil   time.Duration // until when the session stays below it
+	hold        time.Duration // how long it stayed, the last time
+	policed     float64       // rate beyond which there is a policer, bytes/s; 0 is unknown
+	policing    time.Duration // until when the session stays below that
+	unproved    int           // how often in a row two lost packets were taken for it
+	drops       drops
 }
 
 // drops counts the round trips of late in which something arrived, and something was lost.
@@ -103,11 +104,16 @@ type look struct {
 // they would carry the rate.
 func (c *Controller) quicken(s Sample, trip time.Duration) {
 	m, l := &c.model, &c.loss
-	l.all.add(s, c.prior)
-	l.streams = max(l.streams, s.Streams)
+	l.cruising.add(s, c.prior)
+	l.mostStreams = max(l.mostStreams, s.Streams)
 	if m.losses == 0 || m.steady > slowShare*c.rate {
 		c.short, l.behind = s.At, false
-		if l.lossy && s.At-l.quick > max(l.patience, tallyTime, calmTrips*m.base) && gentleStreams(c.rate, m.base, s.MSS, l.all.share()) <= l.streams {
+		calm := s.At - l.quickSince
+		switch {
+		case !l.lossy && calm > longestHold:
+			l.patience = 0
+		case l.lossy && calm > max(l.patience, tallyTime, calmTrips*m.base) &&
+			gentleStreams(c.rate, m.base, s.MSS, l.cruising.share()) <= l.mostStreams:
 			l.lossy = false // it was the start's doing, or has ended
 		}
 		return
@@ -115,10 +121,19 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 	if s.At-c.short > max(6*trip, leastFight) {
 		l.behind = l.lossy // more streams may help where quick ones do not
 		if !l.lossy {
-			l.lossy, l.quick, c.short = true, s.At, s.At
+			l.hastens(s.At, true)
 			l.patience = max(min(2*l.patience, longestHold), tallyTime)
+			c.short = s.At
 		}
 	}
+}
+
+// hastens notes whether random loss holds gentle streams back.
+func (l *losses) hastens(now time.Duration, on bool) {
+	if on && !l.lossy {
+		l.quickSince = now
+	}
+	l.lossy = on
 }
 
 // gentleStreams is how many gentle streams carry a rate in bytes/s in spite of random loss. Their
@@ -203,14 +218,17 @@ func (c *Controller) heed(s Sample) bool {
 		if share <= l.random*1.5+mostLoss || !c.policerNear(s) && l.calm.share() <= mostPaused && c.atOnce(s) {
 			return false
 		}
-		if share < heavyLoss && m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
-			// The policer still let more through when it was found.
-			// A pause of quick streams, which look for the RTT, and their burst after it are none.
+		if m.steady < leastShare*(1-share)*c.rate { // the rate does not bound streams that loss holds back
+			// The policer still let more through when it was found. The burst after quick streams have looked for
+			// the RTT is none.
 			if l.policed > 0 && s.At < l.ceilUntil+max(2*firstHold, 20*s.RTT) && s.At-l.fresh.At > m.steadyWindow() && !c.atOnce(s) {
 				c.line, m.rates = m.steady, nil
 				c.police(s, m.steady)
+				return false
 			}
-			return false
+			if share < heavyLoss {
+				return false
+			}
 		}
 		*k = look{start: s, seen: share}
 	case k.cut == 0 && !k.tells(m, k.start, s): // a policer lets more through at first
@@ -230,6 +248,9 @@ func (c *Controller) heed(s Sample) bool {
 	case k.from.At == 0, !k.tells(m, k.from, s):
 	case lossSince(k.from, s) < k.seen/2: // it was the rate
 		c.line = max(k.passed, c.line/2)
+		if k.passed < leastShare*(1-k.seen)*k.before { // the rate was far above it
+			c.line, m.rates = k.passed, nil
+		}
 		c.known = min(c.known, k.passed) // it let more through at first
 		c.police(s, k.passed)
 	case c.others.brim > 0 && m.usual > c.aim(s): // others lose as much: a queue of our own would be gone
@@ -354,11 +375,13 @@ func (c *Controller) lately(s Sample) float64 { return lossSince(c.recently(), s
 func (c *Controller) police(s Sample, passed float64) {
 	l := &c.loss
 	least := max(firstHold, min(seconds(float64(holdPackets*c.last.MSS)/passed), slowHold))
-	switch ratio := max(l.policed/passed, passed/l.policed); {
-	case l.policed == 0 || ratio > samePolicer:
+	switch more, again := passed/l.policed, s.At >= l.policing; {
+	case l.policed == 0, more > samePolicer, more < 1/nearLoss && again:
 		l.hold = least
-	case ratio < nearLoss || s.At >= l.policing: // otherwise it was found just now, and let more through at first
+	case more > 1/nearLoss && more < nearLoss, again:
 		l.hold = min(2*l.hold, mostHolds*least, longestHold)
+	default: // it was found just now, and let more through at first
+		l.hold = max(l.hold, least)
 	}
 	c.bound(belowLoss*passed, s.At+l.hold)
 	l.look, l.fresh, l.policed, l.policing, l.unproved = look{}, Sample{}, passed, s.At+l.hold, 0

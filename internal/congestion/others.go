@@ -124,7 +124,7 @@ type others struct {
 
 // share begins to share the line with others.
 func (c *Controller) share(s Sample) {
-	c.loss.lossy = c.loss.random > 0 // the others' queue may have been what lost something at the start
+	c.loss.hastens(s.At, c.loss.random > 0) // the others' queue may have been what lost something at the start
 	c.loss.ceilUntil, c.loss.policed, c.loss.policing = 0, 0, 0
 	if c.priority == Low {
 		c.give(s)

@@ -24,7 +24,7 @@ func TestSpread(t *testing.T) {
 		"nothing is known of a single": {100, []float64{inf}, 100},
 		"a single one allows less":     {100, []float64{10}, 100},
 		"no streams":                   {100, nil, 100},
-		"no bound":                     {inf, []float64{10, inf}, inf},
+		"no bound":                     {inf, []float64{10, inf, inf}, inf},
 	} {
 		require.InDelta(t, c.want, Spread(c.rate, c.allow), 1e-9, name)
 	}

@@ -64,7 +64,7 @@ func (c *Controller) start(s Sample) {
 	if m.queue < full/2 {
 		// Where loss comes without a queue, so few gentle streams may fall behind at once.
 		share := float64(s.Lost) / float64(s.Lost+s.Delivered)
-		c.loss.lossy = s.Lost > 2*int64(s.MSS) && gentleStreams(c.line, m.base, s.MSS, share) > s.Streams
+		c.loss.hastens(s.At, s.Lost > 2*int64(s.MSS) && gentleStreams(c.line, m.base, s.MSS, share) > s.Streams)
 	}
 	// What the first flight lost says nothing: it left before anything was known.
 	early := s.At-c.opening.first < m.rateWindow(s)+2*s.RTT

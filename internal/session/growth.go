@@ -7,9 +7,10 @@ import (
 	"github.com/fxfer/fxfer/internal/transport"
 )
 
-// growth decides how many TCP streams to use. It adds streams only after goodput has settled, only
+// growth decides how many TCP streams to use. It tries more only after goodput has settled, only
 // where it sees a cause that more streams help against (a full window, loss), and only as long as
-// the last addition paid. It uses fewer streams as long as goodput does not fall: each then sends
+// the last addition paid. Where losses have made congestion windows smaller than the path, more come at
+// once. It uses fewer streams as long as goodput does not fall: each then sends
 // larger units, which cost less work. At high rates that work is the limit, so it does not wait for
 // goodput to settle, and takes one step.
 type growth struct {
@@ -17,9 +18,12 @@ type growth struct {
 	from    observation // start of the present measurement
 	last    float64     // goodput before the last change, bytes/s
 	peak    float64
-	change  int  // the last change of active, 0 if it was judged
-	doubted bool // once, fewer streams had less goodput
-	stopped bool // no more changes
+	change  int           // the last change of active, 0 if it was judged
+	doubted bool          // once, fewer streams had less goodput
+	stopped bool          // no more changes, but for windows that hold too little
+	tight   bool          // they do so now
+	fewer   time.Time     // before it, no stream is given up
+	pause   time.Duration // how long that was, the last time
 }
 
 const (
@@ -35,9 +39,15 @@ const (
 	// pays is the least gain for which streams are added again.
 	pays = 1.04
 	// spareWindow is how many times the BDP the congestion windows of those that remain shall hold. With less than
-	// leastWindows, more streams help.
+	// tightWindows, more streams help.
 	spareWindow  = 1.25
-	leastWindows = 1.1
+	tightWindows = 1.1
+	// fullShare is the part of the rate that streams may send, with more of which none is missing.
+	fullShare = 0.97
+	// leastPause is for how long no stream is given up after some came back, and mostPause the same if that happens
+	// again and again.
+	leastPause = 5 * time.Second
+	mostPause  = 5 * time.Minute
 	// limiting is the share of the time from which full windows are the limit.
 	limiting = 0.1
 	// settled is the gain between two measurements below which slow start is over.
@@ -46,7 +56,7 @@ const (
 
 // next returns the number of streams to use.
 func (g *growth) next(o observation, limit int) int {
-	if o.streams == 0 {
+	if g.tight = false; o.streams == 0 {
 		return g.active
 	}
 	if g.active == 0 {
@@ -71,16 +81,18 @@ func (g *growth) next(o observation, limit int) int {
 	queued := o.rtt > o.minRTT*5/4
 	near := isNear(o.minRTT) && !o.relayed // a near path began with few
 	fast := goodput > costly
-	full := o.capped > limiting && !((near || fast) && g.roomy(goodput, &o)) // windows are the limit
-	few := !lossy && !near && !o.relayed && !(fast && full)                  // by what is known here
-	grows := goodput > g.peak*settled                                        // slow start is not over, or the last addition pays
+	full := o.capped > limiting && !((near || fast) && g.roomy(goodput, &o))         // windows are the limit
+	few := !lossy && !near && !o.relayed && !(fast && full) && !o.at.Before(g.fewer) // by what is known here
+	grows := goodput > g.peak*settled                                                // slow start is not over, or the last addition pays
 	g.peak = max(g.peak, goodput)
 	if near && goodput > nearFast && g.active < min(congestion.FewStreams, limit) {
 		g.active = min(congestion.FewStreams, limit)
 		return g.active
 	}
-	if n := min(g.holding(goodput, &o), limit); n > g.active && !near && !o.relayed {
-		g.active, g.change = n, 0
+	if n := min(holding(goodput, &o), limit); n > g.using(&o) && !near && !o.relayed {
+		g.active, g.change, g.doubted, g.tight = max(n, g.active), 0, false, true
+		g.pause = min(max(2*g.pause, leastPause), mostPause)
+		g.fewer = o.at.Add(g.pause)
 		return g.active
 	}
 	if g.stopped {
@@ -118,14 +130,26 @@ func (g *growth) next(o observation, limit int) int {
 	return g.active
 }
 
-// holding is how many streams hold what the path does after losses have made their windows smaller. Where streams
-// cannot be quick, others help than those that wait, too.
-func (g *growth) holding(goodput float64, o *observation) int {
-	n := congestion.Holding(goodput*o.minRTT.Seconds(), leastWindows, o.windows)
-	if !o.gentle || queues(o.rtt, o.minRTT) {
+// holding is how many streams hold what the path does after losses have made their windows smaller; 0 is unknown, or
+// quick streams, whose windows are next to nothing at times. New ones help only if those that there are send less than
+// they may.
+func holding(goodput float64, o *observation) int {
+	if o.rate == 0 {
+		return 0
+	}
+	n := congestion.Holding(min(goodput, o.rate)*o.minRTT.Seconds(), tightWindows, o.windows)
+	if queues(o.rtt, o.minRTT) || goodput > fullShare*o.rate {
 		n = min(n, o.streams)
 	}
 	return n
+}
+
+// using is how many streams may send.
+func (g *growth) using(o *observation) int {
+	if o.joined > 0 {
+		return min(o.joined, g.active)
+	}
+	return g.active
 }
 
 // roomy reports whether full windows are not the limit: they hold twice what the path does, so that a

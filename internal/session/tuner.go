@@ -114,7 +114,9 @@ func (t *tuner) needed(o observation) int {
 	case o.quic:
 		n = min(n, t.quic.next(o, n))
 	default:
-		n = min(n, t.tcp.next(o, n))
+		if n = min(n, t.tcp.next(o, n)); t.tcp.tight {
+			t.window.help(o.at)
+		}
 	}
 	return n
 }
@@ -158,7 +160,8 @@ type observation struct {
 	quic    bool
 	queued  time.Time // when the streams made a queue last, as far as is known
 	behind  bool      // the streams do not send at the rate that the path may carry
-	gentle  bool      // the host has none that are quick
+	rate    float64   // that streams that are not quick may send in the steady state, bytes/s; 0 is none
+	joined  int       // streams that may send on a slow line; 0 is all
 	relayed bool      // the streams end at a relay
 	sending int       // streams in use
 	windows []int     // their congestion windows, bytes, in the order in which streams are used
@@ -171,7 +174,7 @@ type observation struct {
 func (t *tuner) observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observe(now, written, infos)
 	o.relayed = t.Relayed
-	o.behind, o.gentle, o.queued = t.window.behind, t.window.gentle, t.window.queued
+	o.behind, o.rate, o.joined, o.queued = t.window.behind, t.window.sends, t.window.joined, t.window.queued
 	return o
 }
 

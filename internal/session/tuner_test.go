@@ -79,7 +79,7 @@ type simulated struct {
 	loss    float64
 	capped  float64
 	window  int
-	gentle  bool
+	gentle  float64 // bytes/s that gentle streams may send
 	peer    int
 	relayed bool
 	cwnd    int // of a stream, bytes
@@ -88,7 +88,7 @@ type simulated struct {
 // settle runs growth on a path for a simulated time and returns the streams in use at its end.
 func (p simulated) settle(limit int) int {
 	var g growth
-	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: p.rtt, rtt: p.rtt, capped: p.capped, window: p.window, peer: p.peer, behind: p.loss > 0 && !p.gentle, gentle: p.gentle, relayed: p.relayed}
+	o := observation{at: time.Unix(0, 0), streams: InitialStreams, minRTT: p.rtt, rtt: p.rtt, capped: p.capped, window: p.window, peer: p.peer, behind: p.loss > 0 && p.gentle == 0, rate: p.gentle, relayed: p.relayed}
 	if p.queued {
 		o.rtt = 2 * p.rtt
 	}
@@ -118,26 +118,26 @@ func TestGrowth(t *testing.T) {
 		limit int
 		want  int
 	}{
-		"a full link stays as it is":           {simulated{flat(0.94 * gbit), 50 * time.Millisecond, true, 0.05, 0, 5e6, false, 5e6, false, 0}, 32, 16},
-		"a clean link takes few":               {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, false, 5e6, false, 0}, 32, 4},
-		"capped windows take all they may":     {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5, false, 5e6, false, 0}, 32, 32},
-		"loss takes more while it pays":        {simulated{each(0.04*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, false, 5e6, false, 0}, 32, 32},
-		"windows that loss makes small":        {simulated{each(0.04*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, true, 5e6, false, 25e4}, 32, 25},
-		"smaller than the limit makes good":    {simulated{each(0.01*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, true, 5e6, false, 6e4}, 32, 32},
-		"loss that more do not help":           {simulated{flat(0.3 * gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, false, 5e6, false, 0}, 64, 24},
-		"a fast short path takes few":          {simulated{flat(6 * gbit), 10 * time.Millisecond, false, 0, 0, 5e6, false, 5e6, false, 0}, 32, 4},
-		"a fast long path takes enough":        {simulated{flat(8 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, false, 5e6, false, 0}, 32, 16},
-		"fewer that cost goodput are restored": {simulated{each(0.5*gbit, 9*gbit), 10 * time.Millisecond, false, 0, 0, 5e6, false, 5e6, false, 0}, 32, 16},
-		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, false, 5e6, false, 0}, 32, 4},
-		"a slow host fills large windows":      {simulated{each(0.1*gbit, 8*gbit), 100 * time.Microsecond, false, 0, 0.9, 5e6, false, 5e6, false, 0}, 32, 4},
-		"small windows in the building":        {simulated{each(0.1*gbit, 8*gbit), 900 * time.Microsecond, false, 0, 0.9, 5e6, false, 1e4, false, 0}, 32, 32},
-		"a relay's next leg may need them":     {simulated{flat(0.1 * gbit), 80 * time.Millisecond, false, 0, 0, 5e6, false, 5e6, true, 0}, 256, RelayedStreams},
-		"a relay nearby, too":                  {simulated{flat(0.1 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, false, 5e6, true, 0}, 256, RelayedStreams},
-		"a relay's next leg takes more":        {simulated{each(0.001*gbit, 0.1*gbit), 80 * time.Millisecond, false, 0, 0.5, 5e6, false, 5e6, true, 0}, 256, 162},
-		"a relay's next leg is full":           {simulated{flat(0.1 * gbit), 80 * time.Millisecond, false, 0, 0.5, 5e6, false, 5e6, true, 0}, 256, RelayedStreams * 3 / 2},
-		"the limit holds":                      {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5, false, 5e6, false, 0}, 8, 8},
-		"few with room for the path":           {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, false, 5e6, false, 1e6}, 32, 8},
-		"windows without room keep all":        {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, false, 5e6, false, 4e5}, 32, 16},
+		"a full link stays as it is":           {simulated{flat(0.94 * gbit), 50 * time.Millisecond, true, 0.05, 0, 5e6, 0, 5e6, false, 0}, 32, 16},
+		"a clean link takes few":               {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 4},
+		"capped windows take all they may":     {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5, 0, 5e6, false, 0}, 32, 32},
+		"loss takes more while it pays":        {simulated{each(0.04*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, 0, 5e6, false, 0}, 32, 32},
+		"windows that loss makes small":        {simulated{each(0.04*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, gbit, 5e6, false, 25e4}, 32, 25},
+		"smaller than the limit makes good":    {simulated{each(0.01*gbit, 0.9*gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, gbit, 5e6, false, 6e4}, 32, 32},
+		"loss that more do not help":           {simulated{flat(0.3 * gbit), 50 * time.Millisecond, false, 0.01, 0, 5e6, 0, 5e6, false, 0}, 64, 24},
+		"a fast short path takes few":          {simulated{flat(6 * gbit), 10 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 4},
+		"a fast long path takes enough":        {simulated{flat(8 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 16},
+		"fewer that cost goodput are restored": {simulated{each(0.5*gbit, 9*gbit), 10 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 16},
+		"the building needs few":               {simulated{flat(8 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, 0, 5e6, false, 0}, 32, 4},
+		"a slow host fills large windows":      {simulated{each(0.1*gbit, 8*gbit), 100 * time.Microsecond, false, 0, 0.9, 5e6, 0, 5e6, false, 0}, 32, 4},
+		"small windows in the building":        {simulated{each(0.1*gbit, 8*gbit), 900 * time.Microsecond, false, 0, 0.9, 5e6, 0, 1e4, false, 0}, 32, 32},
+		"a relay's next leg may need them":     {simulated{flat(0.1 * gbit), 80 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, true, 0}, 256, RelayedStreams},
+		"a relay nearby, too":                  {simulated{flat(0.1 * gbit), 100 * time.Microsecond, false, 0, 0, 5e6, 0, 5e6, true, 0}, 256, RelayedStreams},
+		"a relay's next leg takes more":        {simulated{each(0.001*gbit, 0.1*gbit), 80 * time.Millisecond, false, 0, 0.5, 5e6, 0, 5e6, true, 0}, 256, 162},
+		"a relay's next leg is full":           {simulated{flat(0.1 * gbit), 80 * time.Millisecond, false, 0, 0.5, 5e6, 0, 5e6, true, 0}, 256, RelayedStreams * 3 / 2},
+		"the limit holds":                      {simulated{each(0.02*gbit, 9*gbit), 50 * time.Millisecond, false, 0, 0.9, 2e5, 0, 5e6, false, 0}, 8, 8},
+		"few with room for the path":           {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 1e6}, 32, 8},
+		"windows without room keep all":        {simulated{flat(0.94 * gbit), 50 * time.Millisecond, false, 0, 0, 5e6, 0, 5e6, false, 4e5}, 32, 16},
 	} {
 		require.Equal(t, c.want, c.path.settle(c.limit), name)
 	}
@@ -185,6 +185,43 @@ func TestGrowthOnFastPaths(t *testing.T) {
 		}
 		require.Equal(t, c.want, got, name)
 	}
+}
+
+// Streams that were given up come back as soon as the windows of the others hold too little, and are then given up
+// later each time. New ones come only if less is sent than may be.
+func TestGrowthTight(t *testing.T) {
+	const rate, rtt = 1e8, 50 * time.Millisecond // 5 MB fill the path
+	var g growth
+	o := observation{at: time.Unix(0, 0), streams: 16, minRTT: rtt, rtt: rtt, window: 2e7, peer: 2e7, rate: rate, written: 1}
+	step := func(window int, goodput float64) int {
+		o.at = o.at.Add(time.Second)
+		o.written += int64(goodput)
+		o.windows = slices.Repeat([]int{window}, max(1, g.using(&o)))
+		return g.next(o, 32)
+	}
+	until := func(want int) (steps int) {
+		for g.active != want && steps < 1000 {
+			step(1e7, rate)
+			steps++
+		}
+		return steps
+	}
+	require.Less(t, until(4), 12)
+	require.Equal(t, 16, step(3e5, rate), "as many as there are")
+	first := until(12)
+	require.Equal(t, 16, step(3e5, rate))
+	require.Greater(t, until(12), first)
+
+	g.active, o.streams = 16, 16
+	require.Equal(t, 16, step(3e5, rate), "more would not send more")
+	require.False(t, g.tight)
+	require.Equal(t, 17, step(3e5, 0.9*rate))
+	o.joined = 4
+	require.Equal(t, 17, step(1e6, 0.9*rate), "those that do not join yet help first")
+	require.True(t, g.tight)
+	o.rate = 0
+	step(1e4, rate)
+	require.False(t, g.tight, "windows of quick streams say nothing")
 }
 
 // A near path begins with two streams, whatever there are, and keeps them where it is slow: each has a

@@ -28,6 +28,7 @@ type window struct {
 	least   time.Duration // RTT
 	every   time.Duration // between two decisions now
 	behind  bool          // streams do not send what they may
+	sends   float64       // rate that streams that are not quick may send in the steady state, bytes/s; 0 is none
 	quick   bool          // the streams shall be quick
 	gentle  bool          // the host does not let them
 	relayed bool          // the streams end at a relay
@@ -138,6 +139,9 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	if decided.State == congestion.Startup && s.RTT >= nearRTT {
 		unsent = unsentAt(decided.Rate/float64(s.Streams), s.RTT)
 	}
+	if ending { // each has a block of its own
+		decided.Spread = false
+	}
 	each := part(decided, s, infos)
 	clear(w.held)
 	for _, d := range streams {
@@ -159,7 +163,10 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 		d.yield(p == congestion.Low)
 	}
 	w.free, w.behind = decided.Free, decided.Behind
-	w.quick = decided.Control == congestion.Quick
+	w.quick, w.sends = decided.Control == congestion.Quick, 0
+	if decided.State == congestion.Cruise && (!w.quick || w.gentle) {
+		w.sends = decided.Rate
+	}
 	return w.free
 }
 
@@ -168,20 +175,20 @@ func sends(i transport.Info) bool {
 	return i.InFlight > 0 || i.NotSent > 0 || i.Flying >= max(i.SndMSS, 1)
 }
 
-// part is the rate that bounds each stream, in bytes/s. In the steady state, a stream whose congestion window does not
-// allow as much leaves the rest to the others. A queue makes that no reason to send more, so the least RTT counts.
+// part is the rate that bounds each stream, in bytes/s. If the decision says so, a stream whose congestion window does
+// not allow as much leaves the rest to the others. A queue makes that no reason to send more, so the least RTT counts.
 func part(x congestion.Decision, s congestion.Sample, infos map[uint64]transport.Info) float64 {
-	if x.State != congestion.Cruise {
+	if !x.Spread || s.Least == 0 || quic(infos) { // more of a connection is more than quic-go can repair (linkShare)
 		return x.Rate / float64(s.Streams)
 	}
 	var allow []float64
 	for _, i := range infos {
 		switch {
 		case !sends(i):
-		case i.Cwnd == 0 || i.MinRTT == 0:
+		case i.Cwnd == 0: // unknown
 			allow = append(allow, math.Inf(1))
 		default:
-			allow = append(allow, float64(i.Cwnd)/i.MinRTT.Seconds())
+			allow = append(allow, float64(i.Cwnd)/s.Least.Seconds())
 		}
 	}
 	return congestion.Spread(x.Rate, allow)
@@ -250,6 +257,9 @@ func (w *window) join(s congestion.Sample, x congestion.Decision, p congestion.P
 		}
 	}
 }
+
+// help lets all streams send for a while, against loss.
+func (w *window) help(now time.Time) { w.joined, w.enough = 0, now.Sub(w.began)+helpedFor }
 
 const (
 	// fewerAfter is for how long a line must need far fewer streams: it may only have paused.

@@ -140,8 +140,8 @@ func (*paced) Prefer(bool) error              { return nil }
 func (p *paced) LimitUnsent(bytes int)        { p.unsent = append(p.unsent, bytes) }
 func (*paced) SetLowerEffort(bool) error      { return nil }
 
-// A stream whose window has become small leaves its part of the rate to the others while the session cruises. Streams
-// that do not send have none, and a start leaves room for windows that grow.
+// A stream whose window has become small leaves its part of the rate to the others, if that was decided. Streams
+// that do not send have none.
 func TestWindowPart(t *testing.T) {
 	const rtt = 50 * time.Millisecond
 	of := func(cwnd int) transport.Info {
@@ -151,11 +151,17 @@ func TestWindowPart(t *testing.T) {
 	}
 	idle := transport.Info{Protocol: transport.TCP, SndMSS: 1448, RTT: rtt, MinRTT: rtt, Cwnd: 1e6}
 	infos := map[uint64]transport.Info{1: of(1e6), 2: of(1e4), 3: idle, 4: of(0), 5: of(1e6)}
-	s := congestion.Sample{Streams: 4}
-	d := congestion.Decision{Rate: 8e6, State: congestion.Cruise}
+	s := congestion.Sample{Streams: 4, Least: rtt}
+	d := congestion.Decision{Rate: 8e6, Spread: true}
 	require.InDelta(t, (8e6-1e4/rtt.Seconds())/3, part(d, s, infos), 1e-3)
-	d.State = congestion.Startup
+	d.Spread = false
 	require.InDelta(t, 2e6, part(d, s, infos), 1e-3)
+	d.Spread = true
+	for id, i := range infos {
+		i.Protocol = transport.QUIC
+		infos[id] = i
+	}
+	require.InDelta(t, 2e6, part(d, s, infos), 1e-3, "a connection repairs only so much")
 }
 
 // A stream of QUIC starts as slowly as one of TCP does. The kernel sees to the latter. On a narrow

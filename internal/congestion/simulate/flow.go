@@ -210,10 +210,10 @@ func (f *flow) act(d congestion.Decision, mss float64) {
 	}
 	count := float64(len(f.streams))
 	part := d.Rate / mss / count
-	if d.State == congestion.Cruise {
+	if d.Spread {
 		allow := make([]float64, len(f.streams))
 		for i, s := range f.streams {
-			allow[i] = s.control.window() / s.least
+			allow[i] = s.control.window() / f.sample.Least.Seconds()
 		}
 		part = congestion.Spread(d.Rate/mss, allow)
 	}
