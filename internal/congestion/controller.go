@@ -168,15 +168,15 @@ func (c *Controller) decision() Decision {
 	if c.gentle() {
 		d.Control = Gentle
 	}
-	d.Spread = c.spreads(d.Control)
+	d.Spread = c.spreads()
 	return d
 }
 
-// spreads reports whether streams send what others leave of the rate. Quick ones leave it to look for the RTT, and
-// come back at once. And where others are, a loss shall make the session slower.
-func (c *Controller) spreads(x Control) bool {
+// spreads reports whether streams send what others leave of the rate. Beside other sessions and programs, a loss shall
+// make this one slower.
+func (c *Controller) spreads() bool {
 	others := c.others.left > 0 && c.last.At-c.others.left < longHold
-	return c.state == Cruise && (x == Gentle || c.last.Gentle) && !others
+	return c.state == Cruise && !others
 }
 
 // every is the time until the next decision.
