@@ -7,6 +7,7 @@ import (
 
 const (
 	slowShare  = 0.85  // of the rate: streams that deliver less are held back by loss
+	slowGentle = 0.96  // the same where what is lost without a queue is too much for gentle ones
 	belowLoss  = 0.99  // of what was delivered without loss, where more is lost
 	someLoss   = 5e-4  // share lost with a queue, beyond what is lost without one, that needs a reason
 	belowFull  = 0.985 // of what was delivered when a short queue was full
@@ -106,7 +107,11 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 	m, l := &c.model, &c.loss
 	l.cruising.add(s, c.prior)
 	l.mostStreams = max(l.mostStreams, s.Streams)
-	if m.losses == 0 || m.steady > slowShare*c.rate {
+	slow, lost := slowShare, m.losses > 0
+	if c.tooGentle(s) {
+		slow, lost = slowGentle, true
+	}
+	if !lost || m.steady > slow*c.rate {
 		c.short, l.behind = s.At, false
 		calm := s.At - l.quickSince
 		switch {
@@ -126,6 +131,13 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 			c.short = s.At
 		}
 	}
+}
+
+// tooGentle reports whether gentle streams are too few for what is lost without a queue, and with nobody else there.
+func (c *Controller) tooGentle(s Sample) bool {
+	l := &c.loss
+	telling := l.calm.lost >= float64(tellingLosses*s.MSS) && s.At >= l.ceilUntil && c.spreads()
+	return telling && !l.lossy && gentleStreams(c.rate, c.model.base, s.MSS, l.calm.share()) > l.mostStreams
 }
 
 // hastens notes whether random loss holds gentle streams back.
