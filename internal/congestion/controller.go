@@ -175,8 +175,8 @@ func (c *Controller) decision() Decision {
 // spreads reports whether streams send what others leave of the rate. Beside other sessions and programs, a loss shall
 // make this one slower.
 func (c *Controller) spreads() bool {
-	others := c.others.left > 0 && c.last.At-c.others.left < longHold
-	return c.state == Cruise && !others
+	others := c.others.left > 0 && c.last.At-c.others.left < longHold || c.priority == Low && c.others.back
+	return c.state == Cruise && !others && !c.siblings.crowd(c.last.At)
 }
 
 // every is the time until the next decision.

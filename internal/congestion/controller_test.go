@@ -254,6 +254,8 @@ func TestSpreads(t *testing.T) {
 		"long ago":          {func(c *Controller) { c.others.left = 10 * time.Second }, true},
 		"quick streams":     {func(c *Controller) { c.loss.lossy = true }, true},
 		"it still starts":   {func(c *Controller) { c.state = Startup }, false},
+		"another session":   {func(c *Controller) { c.siblings.Sessions, c.siblings.at = 2, c.last.At }, false},
+		"it has yielded":    {func(c *Controller) { c.priority, c.others.back = Low, true }, false},
 		"less in a doubt":   {func(c *Controller) { c.state = Doubt }, false},
 	} {
 		x := New()

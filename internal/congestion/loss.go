@@ -62,7 +62,7 @@ const (
 // losses is what is known of loss that has another reason than a queue of our own.
 type losses struct {
 	lossy       bool          // random loss holds gentle streams back
-	quickSince  time.Duration // when it was found the last time
+	changed     time.Duration // when that was found, or found to have ended, the last time
 	patience    time.Duration // how long that is believed at the least
 	cruising    tally         // what is lost while the queue is short
 	mostStreams int           // that sent at a time
@@ -113,13 +113,13 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 	}
 	if !lost || m.steady > slow*c.rate {
 		c.short, l.behind = s.At, false
-		calm := s.At - l.quickSince
+		calm := s.At - l.changed
 		switch {
 		case !l.lossy && calm > longestHold:
 			l.patience = 0
 		case l.lossy && calm > max(l.patience, tallyTime, calmTrips*m.base) &&
-			gentleStreams(c.rate, m.base, s.MSS, l.cruising.share()) <= l.mostStreams:
-			l.lossy = false // it was the start's doing, or has ended
+			2*gentleStreams(c.rate, m.base, s.MSS, max(l.cruising.share(), l.calm.share())) <= l.mostStreams:
+			l.hastens(s.At, false) // it was the start's doing, or has ended
 		}
 		return
 	}
@@ -136,14 +136,15 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 // tooGentle reports whether gentle streams are too few for what is lost without a queue, and with nobody else there.
 func (c *Controller) tooGentle(s Sample) bool {
 	l := &c.loss
-	telling := l.calm.lost >= float64(tellingLosses*s.MSS) && s.At >= l.ceilUntil && c.spreads()
-	return telling && !l.lossy && gentleStreams(c.rate, c.model.base, s.MSS, l.calm.share()) > l.mostStreams
+	telling := l.calm.lost >= float64(tellingLosses*s.MSS) && c.spreads()
+	policer := s.At < l.ceilUntil || l.look.start.At > 0 || c.policerNear(s)
+	return telling && !policer && !l.lossy && gentleStreams(c.rate, c.model.base, s.MSS, l.calm.share()) > l.mostStreams
 }
 
 // hastens notes whether random loss holds gentle streams back.
 func (l *losses) hastens(now time.Duration, on bool) {
-	if on && !l.lossy {
-		l.quickSince = now
+	if on != l.lossy {
+		l.changed = now
 	}
 	l.lossy = on
 }

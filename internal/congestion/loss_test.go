@@ -154,6 +154,32 @@ func TestGentleAgain(t *testing.T) {
 	}
 }
 
+// TestTooGentle: a little loss without a queue is too much for few gentle streams, if nobody else and no policer is there.
+func TestTooGentle(t *testing.T) {
+	const mss = 1448
+	for _, c := range []struct {
+		what   string
+		change func(*Controller)
+		want   bool
+	}{
+		{"too few", func(*Controller) {}, true},
+		{"too little is known", func(c *Controller) { c.loss.calm = tally{lost: 7 * mss, sent: 70e3 * mss} }, false},
+		{"hardly anything is lost", func(c *Controller) { c.loss.calm.sent *= 100 }, false},
+		{"there are enough", func(c *Controller) { c.loss.mostStreams = 64 }, false},
+		{"others were there", func(c *Controller) { c.others.left = 90 * time.Second }, false},
+		{"a policer was found", func(c *Controller) { c.loss.policed, c.loss.policing = 1e9, 98*time.Second }, false},
+		{"it stays below loss", func(c *Controller) { c.loss.ceilUntil = 101 * time.Second }, false},
+		{"it looks for one", func(c *Controller) { c.loss.look.start.At = time.Second }, false},
+	} {
+		x := New()
+		x.state, x.rate, x.model.base = Cruise, 1e9/8, 50*time.Millisecond
+		x.last = Sample{At: 100 * time.Second, RTT: x.model.base, MSS: mss, Streams: 16}
+		x.loss.calm, x.loss.mostStreams = tally{lost: 80 * mss, sent: 800e3 * mss}, 16
+		c.change(x)
+		require.Equal(t, c.want, x.tooGentle(x.last), c.what)
+	}
+}
+
 // TestFound: two packets more than by chance, lost where a session tries more beside a policer that it knows, tell that
 // the policer is still there.
 func TestFound(t *testing.T) {

@@ -212,7 +212,8 @@ func (c *Controller) compete(s Sample) {
 		c.brims(s, lag)
 	}
 	if c.loss.random > 0 && !c.byChance(s) {
-		c.loss.random, c.loss.lossy = 0, false
+		c.loss.random = 0
+		c.loss.hastens(s.At, false)
 	}
 	if !c.resists(s) {
 		c.seek(s)

@@ -162,7 +162,7 @@ func (c *Controller) resume(s Sample) {
 func (c *Controller) pass(dt time.Duration) {
 	c.model.pause()
 	c.since, c.calm, c.rested, c.short = c.since+dt, c.calm+dt, c.rested+dt, c.short+dt
-	c.loss.quickSince += dt
+	c.loss.changed += dt
 	if c.starts() && c.priority == Low { // what it measures begins anew
 		c.from = c.last
 		if c.state == Startup {

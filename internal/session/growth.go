@@ -91,7 +91,9 @@ func (g *growth) next(o observation, limit int) int {
 	}
 	if n := min(holding(goodput, &o), limit); n > g.using(&o) && !near && !o.relayed {
 		g.active, g.change, g.doubted, g.tight = max(n, g.active), 0, false, true
-		g.pause = min(max(2*g.pause, leastPause), mostPause)
+		if !o.at.Before(g.fewer) { // otherwise it is still the same event
+			g.pause = min(max(2*g.pause, leastPause), mostPause)
+		}
 		g.fewer = o.at.Add(g.pause)
 		return g.active
 	}

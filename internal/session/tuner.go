@@ -163,7 +163,6 @@ type observation struct {
 	rate    float64   // that streams that are not quick may send in the steady state, bytes/s; 0 is none
 	joined  int       // streams that may send on a slow line; 0 is all
 	relayed bool      // the streams end at a relay
-	sending int       // streams in use
 	windows []int     // their congestion windows, bytes, in the order in which streams are used
 	cwnd    int       // their congestion windows together, bytes
 	window  int       // most payload in flight that one stream's send buffer allows, bytes; 0 is unknown
@@ -181,13 +180,14 @@ func (t *tuner) observe(now time.Time, written int64, infos map[uint64]transport
 func observe(now time.Time, written int64, infos map[uint64]transport.Info) observation {
 	o := observation{at: now, written: written, streams: len(infos)}
 	var busy, limited, rtts, idle time.Duration
+	sending := 0
 	for _, id := range slices.Sorted(maps.Keys(infos)) {
 		i := infos[id]
 		if m := i.MinRTT; m > 0 && (o.minRTT == 0 || m < o.minRTT) {
 			o.minRTT = m
 		}
 		if i.InFlight > 0 {
-			o.sending++
+			sending++
 			rtts += i.RTT
 			o.cwnd += i.Cwnd
 			o.windows = append(o.windows, i.Cwnd)
@@ -203,8 +203,8 @@ func observe(now time.Time, written int64, infos map[uint64]transport.Info) obse
 		o.peer = max(o.peer, i.SndWnd)
 	}
 	switch {
-	case o.sending > 0: // what the others measured is old
-		o.rtt = rtts / time.Duration(o.sending)
+	case sending > 0: // what the others measured is old
+		o.rtt = rtts / time.Duration(sending)
 	case len(infos) > 0:
 		o.rtt = idle / time.Duration(len(infos))
 	}

@@ -164,7 +164,7 @@ func (w *window) step(now time.Time, p congestion.Priority, ending bool) (free i
 	}
 	w.free, w.behind = decided.Free, decided.Behind
 	w.quick, w.sends = decided.Control == congestion.Quick, 0
-	if decided.State == congestion.Cruise && (!w.quick || w.gentle) {
+	if decided.State == congestion.Cruise && s.Backlog > 0 && (!w.quick || w.gentle) {
 		w.sends = decided.Rate
 	}
 	return w.free
