@@ -118,7 +118,7 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 		case !l.lossy && calm > longestHold:
 			l.patience = 0
 		case l.lossy && calm > max(l.patience, tallyTime, calmTrips*m.base) &&
-			2*gentleStreams(c.rate, m.base, s.MSS, max(l.cruising.share(), l.calm.share())) <= l.mostStreams:
+			gentleStreams(c.rate, m.base, s.MSS, max(l.cruising.share(), l.calm.share())) <= l.mostStreams:
 			l.hastens(s.At, false) // it was the start's doing, or has ended
 		}
 		return
