@@ -54,26 +54,21 @@ func TestSpreadSends(t *testing.T) {
 }
 
 func TestHolding(t *testing.T) {
-	same := func(n, w int) (windows []int) {
-		for range n {
-			windows = append(windows, w)
-		}
-		return windows
-	}
+	same := func(n, w int) []int { return slices.Repeat([]int{w}, n) }
 	for name, c := range map[string]struct {
-		bdp, spare float64
-		windows    []int
-		want       int
+		bdp, margin float64
+		windows     []int
+		want        int
 	}{
 		"a single one holds it":          {1000, 1.25, same(16, 5000), 1},
 		"as many as it takes":            {1000, 1.25, same(16, 200), 7},
 		"all of them":                    {1000, 1.25, same(5, 250), 5},
 		"others like them":               {1000, 1.25, same(5, 200), 7},
 		"a large one counts twice":       {1000, 1.25, append(same(9, 10), 9000), 44},
-		"less spare, fewer":              {1000, 1, same(16, 200), 5},
+		"less margin, fewer":             {1000, 1, same(16, 200), 5},
 		"nothing is known":               {1000, 1.25, nil, 0},
 		"windows of nothing help nobody": {1000, 1.25, same(4, 0), 4},
 	} {
-		require.Equal(t, c.want, Holding(c.bdp, c.spare, c.windows), name)
+		require.Equal(t, c.want, Holding(c.bdp, c.margin, c.windows), name)
 	}
 }
