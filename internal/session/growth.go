@@ -10,9 +10,10 @@ import (
 // growth decides how many TCP streams to use. It tries more only after goodput has settled, only
 // where it sees a cause that more streams help against (a full window, loss), and only as long as
 // the last addition paid. Where losses have made congestion windows smaller than the path, more come at
-// once. It uses fewer streams as long as goodput does not fall: each then sends
-// larger units, which cost less work. At high rates that work is the limit, so it does not wait for
-// goodput to settle, and takes one step.
+// once. It uses fewer streams at once where nothing was lost so far and their windows have room for the
+// path, and otherwise step by step, as long as goodput does not fall: each then sends larger units, which
+// cost less work. At high rates that work is the limit, so it does not wait for goodput to settle, and
+// takes one step.
 type growth struct {
 	active  int         // streams in use, 0 before the first decision
 	from    observation // start of the present measurement
@@ -77,7 +78,7 @@ func (g *growth) next(o observation, limit int) int {
 	lost := float64(o.retrans - min(o.retrans, g.from.retrans))
 	segments := goodput * period.Seconds() / 1448
 	g.from = o
-	lossy := lost > 2e-5*segments && lost > 2
+	lossy := !lossFree(lost, segments)
 	queued := o.rtt > o.minRTT*5/4
 	near := isNear(o.minRTT) && !o.relayed // a near path began with few
 	fast := goodput > costly
@@ -119,7 +120,12 @@ func (g *growth) next(o observation, limit int) int {
 		return g.active
 	}
 	g.last, g.change, g.doubted = goodput, 0, false
-	if n := sufficient(goodput, &o); n < g.active && few {
+	if n := sufficient(max(goodput, o.rate), &o); n < g.active && few {
+		// Their windows tell soon if that is too few. But where something is lost, a few recover slowly from it.
+		if clean := lossFree(float64(o.retrans), float64(o.written)/1448); clean && o.rate > 0 && len(o.windows) > 0 {
+			g.active = n
+			return n
+		}
 		if !fast {
 			n = max(n, g.active*3/4)
 		}
@@ -145,6 +151,9 @@ func holding(goodput float64, o *observation) int {
 	}
 	return n
 }
+
+// lossFree reports whether next to nothing was lost of so many segments.
+func lossFree(lost, segments float64) bool { return lost <= 2e-5*segments || lost <= 2 }
 
 // using is how many streams may send.
 func (g *growth) using(o *observation) int {

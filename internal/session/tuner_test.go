@@ -198,18 +198,20 @@ func TestGrowthTight(t *testing.T) {
 		o.windows = slices.Repeat([]int{window}, max(1, g.using(&o)))
 		return g.next(o, 32)
 	}
-	until := func(want int) (steps int) {
-		for g.active != want && steps < 1000 {
+	fewer := func() (steps int) {
+		for was := g.active; g.active >= was && steps < 1000; {
 			step(1e7, rate)
 			steps++
 		}
 		return steps
 	}
-	require.Less(t, until(4), 12)
+	require.Equal(t, 16, step(1e7, rate))
+	require.Less(t, fewer(), 4)
+	require.Equal(t, 4, g.active, "at once, by their windows")
 	require.Equal(t, 16, step(3e5, rate), "as many as there are")
-	first := until(12)
+	first := fewer()
 	require.Equal(t, 16, step(3e5, rate))
-	second := until(12)
+	second := fewer()
 	require.Greater(t, second, first)
 	require.Less(t, second, 30)
 	step(3e5, 0.9*rate)
