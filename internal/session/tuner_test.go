@@ -231,6 +231,12 @@ func TestGrowthTight(t *testing.T) {
 	o.rate = 0
 	step(1e4, rate)
 	require.False(t, g.tight, "windows of quick streams say nothing")
+
+	g, o.rate, o.joined, o.streams = growth{}, rate, 0, 16
+	o.retrans = uint64(o.written / 1448 / 1000)
+	require.Equal(t, 16, step(1e7, rate))
+	fewer()
+	require.Equal(t, 12, g.active, "step by step, after a loss")
 }
 
 // A near path begins with two streams, whatever there are, and keeps them where it is slow: each has a
