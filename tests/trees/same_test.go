@@ -55,6 +55,38 @@ func differences(a, b string, opt comparison) []string {
 	return d.found
 }
 
+// zeros returns how many bytes of a file with holes are data of nothing but zeros. A delta may make holes of them, as rsync
+// --sparse does.
+func (d *differ) zeros(name string, st *unix.Stat_t) (n int64, err error) {
+	if st.Blocks*512 >= st.Size {
+		return 0, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	unit, zero := make([]byte, 4096), make([]byte, 4096)
+	for at := int64(0); at < st.Size; at += int64(len(unit)) {
+		data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) {
+			break
+		}
+		if err != nil {
+			return 0, err
+		}
+		at = data &^ 4095
+		got, err := f.ReadAt(unit, at)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		if bytes.Equal(unit[:got], zero[:got]) {
+			n += int64(len(unit))
+		}
+	}
+	return n, nil
+}
+
 func (d *differ) note(name, format string, args ...any) error {
 	d.found = append(d.found, fmt.Sprintf("%q: ", name)+fmt.Sprintf(format, args...))
 	if len(d.found) >= mostDifferences {
@@ -93,7 +125,13 @@ func (d *differ) entry(name string) error {
 		fault("one file with", d.leaderOf(1, name, &b), d.leaderOf(0, name, &a))
 	}
 	if x := (b.Blocks - a.Blocks) * 512; d.opt.space && kind == unix.S_IFREG && max(x, -x) > blockSlack {
-		fault("space", b.Blocks*512, a.Blocks*512)
+		spare, err := d.zeros(pa, &a)
+		if err != nil {
+			return err
+		}
+		if x > blockSlack || x < -spare-blockSlack {
+			fault("space", b.Blocks*512, a.Blocks*512)
+		}
 	}
 	xa, err := xattrs(pa)
 	if err != nil {
