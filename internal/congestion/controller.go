@@ -40,6 +40,8 @@ type Controller struct {
 	room     room
 	lean     lean
 	spacing  time.Duration // of the RTT, what packets wait at the peer for the next of their stream
+	mild     bool          // streams are gentle
+	holding  time.Duration // when quick streams had their part in flight, the last time
 }
 
 // New returns a Controller that is about to start.
@@ -71,6 +73,12 @@ const (
 
 	// delayedAck is the least for which Linux delays an acknowledgement.
 	delayedAck = 40 * time.Millisecond
+
+	// emptyPart is the part of what the rate fills with less of which in flight streams have next to nothing. bbrProbe is
+	// for how long BBR has that at the least when it looks for the RTT (net/ipv4/tcp_bbr.c), and a round trip before and
+	// after.
+	emptyPart = 0.25
+	bbrProbe  = 200 * time.Millisecond
 
 	// nearPath is the RTT below which a path stays within a building. Queues there are as short as
 	// the noise of hosts, and lines are fast: pacing would only cost work.
@@ -165,7 +173,8 @@ func (c *Controller) decision() Decision {
 	case c.state == Yield:
 		d.Free, d.Held = 1, max(floorShare*c.line, held)
 	}
-	if c.gentle() {
+	empty := c.emptied()
+	if c.mild = c.gentle() && (c.mild || !empty); c.mild {
 		d.Control = Gentle
 	}
 	d.Spread = c.spreads()
@@ -210,6 +219,16 @@ func (c *Controller) gentle() bool {
 	}
 	// Gentle streams would take what the start still loses for their limit.
 	return c.state != Startup && !c.loss.lossy && c.last.Delivered >= c.opening.sent
+}
+
+// emptied reports whether streams have next to nothing in flight for a moment: BBR makes its window as small as four packets
+// to see the RTT. A stream that becomes gentle just then would go on from there, with a slow start.
+func (c *Controller) emptied() bool {
+	s := &c.last
+	if s.Backlog == 0 || math.IsInf(c.rate, 1) || float64(s.InFlight) > emptyPart*c.rate*c.model.base.Seconds() {
+		c.holding = s.At
+	}
+	return s.At > c.holding && s.At-c.holding < max(bbrProbe, c.model.base)+2*c.model.base+leastWindow
 }
 
 // far reports whether a round trip takes longer than the time between two decisions. Then the start has to

@@ -185,6 +185,10 @@ func (c *Controller) check(s Sample, age, lag time.Duration) {
 		return
 	}
 	c.full = 0
+	if c.far() && !c.proved && s.Lost == 0 { // what ended the start was no queue, neither ours nor that of others
+		c.startAgain(s, c.opening.top)
+		return
+	}
 	c.rate = afterDrain * c.line
 	c.enter(Cruise, s.At)
 }

@@ -221,10 +221,10 @@ func (c *Controller) drain(s Sample) {
 	switch {
 	case age < max(c.from.RTT, leastWindow):
 	case rateSince(c.from, s) > goesOn*c.had:
-		c.enter(Startup, s.At)
-		c.opening.most = 0
-		c.start(s)
+		c.startAgain(s, 0)
 	case excess <= 0 && c.stays(s) && age < 2*(c.model.base+c.opening.top)+c.lag(s): // the RTT may follow yet
+	case excess <= 0 && !c.stays(s) && c.notOurs(s):
+		c.startAgain(s, 2*(c.from.RTT-c.began))
 	case excess <= 0 && c.stays(s):
 		c.full, c.had, c.doubts.jump = s.At, c.line, 0
 		c.enter(Doubt, s.At)
@@ -238,6 +238,25 @@ func (c *Controller) drain(s Sample) {
 		c.guess = c.guess || c.priority == Low // what was delivered for so short a time may have come in bursts
 		c.enter(Cruise, s.At)
 	}
+}
+
+// startAgain goes on with the start, which was ended by a delay that was no queue.
+func (c *Controller) startAgain(s Sample, delay time.Duration) {
+	c.opening.noise = max(c.opening.noise, min(delay, c.model.base/4))
+	c.opening.most = 0
+	c.enter(Startup, s.At)
+	c.start(s)
+}
+
+// notOurs reports whether the queue that ended the start was jitter: on a line that carries what was delivered since, what
+// was sent a round trip before makes no such queue (the thought is that of conservative slow start, RFC 9406).
+func (c *Controller) notOurs(s Sample) bool {
+	m := &c.model
+	queue := c.from.RTT - c.began
+	if !c.far() || s.Lost > 0 || queue < m.base/20 || c.line < stillGrows*c.had {
+		return false
+	}
+	return m.made(c.since-m.base, 4*m.base, c.line) < queue/3
 }
 
 // stays reports whether most of the queue is still there once the excess of the start has arrived. Then
