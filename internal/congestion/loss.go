@@ -111,6 +111,9 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 	if c.tooGentle(s) {
 		slow, lost = slowGentle, true
 	}
+	if c.far() && s.Lost > 0 && m.windowed <= mostWindowed && m.steady < lostShare*c.rate { // what it lost earlier holds them back yet
+		lost = true
+	}
 	if !lost || m.steady > slow*c.rate {
 		c.short, l.behind = s.At, false
 		calm := s.At - l.changed

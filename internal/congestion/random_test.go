@@ -249,6 +249,19 @@ func TestPathsOnceBad(t *testing.T) {
 		{"jitter looked like the queue of others", 3262, "2.335 Mbit/s × 125.8ms, queue 0.39 BDP, jitter 17.4ms"},
 		{"jitter looked like the queue of others", 10336, "2.335 Mbit/s × 163.9ms, queue 2.47 BDP, jitter 29.7ms"},
 		{"jitter looked like the queue of others", 10951, "4.655 Mbit/s × 475ms, queue 1.17 BDP, jitter 65.5ms"},
+		{"jitter ended the start", 101959, "1793 Mbit/s × 276.1ms, queue 1.35 BDP, jitter 52.5ms"},
+		{"jitter ended the start", 101571, "5980 Mbit/s × 388.9ms, queue 0.76 BDP, jitter 38.9ms"},
+		{"jitter ended the start", 110485, "91.37 Mbit/s × 923ms, queue 0.25 BDP, jitter 66.9ms"},
+		{"jitter ended the start", 100636, "57.67 Mbit/s × 213.5ms, queue 1.03 BDP, jitter 38.2ms"},
+		{"jitter ended the start", 100591, "203 Mbit/s × 274.1ms, queue 6.51 BDP, jitter 48.2ms"},
+		{"gentle streams began while BBR had next to nothing in flight", 93401, "5589 Mbit/s × 605.6ms, queue 1.17 BDP, jitter 31.8ms"},
+		{"gentle streams began while BBR had next to nothing in flight", 93335, "962.3 Mbit/s × 1.2819s, queue 2.47 BDP, jitter 44.1ms"},
+		{"quick streams resisted nobody, above the line", 100494, "73.58 Mbit/s × 4.8ms, queue 0.91 BDP, cubic from 1.5s to 6.333s at 0 Mbit/s"},
+		{"gentle streams lost much at the start, far away", 102826, "91.37 Mbit/s × 1.2911s, queue 5.20 BDP, CoDel"},
+		{"gentle streams lost much at the start, far away", 90614, "101.8 Mbit/s × 1.3097s, queue 1.05 BDP, CoDel"},
+		{"others left, and a start filled the short queue again", 101609, "20.62 Mbit/s × 194.5ms, queue 0.25 BDP, cubic from 2.9s to 9.133s at 0 Mbit/s"},
+		{"others left, and a start filled the short queue again", 112335, "4.655 Mbit/s × 111.5ms, queue 0.25 BDP, reno from 1.65s to 6.633s at 0 Mbit/s"},
+		{"others left, and a start filled the short queue again", 111923, "4.655 Mbit/s × 292.3ms, queue 0.25 BDP, session from 4.4s to 12.7s at 0 Mbit/s"},
 	} {
 		r := randomPaths.Example(c.number)
 		require.Equal(t, c.path, r.String(), c.why)

@@ -86,6 +86,8 @@ func (c *Controller) adjust(s Sample, loss, part float64) {
 	} else if unknown := c.doubts.alone < wholeShare*c.doubts.best; unknown && c.model.steady > o.most*slowShare {
 		// The line may carry more than the session ever saw.
 		o.most = min(o.most*rivalStep, max(r.most, halfShare*c.doubts.best))
+	} else if loss > rivalLoss && c.model.steady < o.most*slowShare { // what exceeds the line resists nobody: it is lost
+		o.most = c.model.steady
 	}
 	o.most = max(o.most, part)
 	if r.calm++; loss > calmLoss || c.gentles(s, loss) > mostFlows {

@@ -145,6 +145,12 @@ func (c *Controller) start(s Sample) {
 	}
 	room := window*line*m.base.Seconds() - float64(s.InFlight)
 	c.rate = min(c.rate, max(c.line, line+room/(s.At-c.prior.At).Seconds()))
+	if left := c.others.left; left > 0 && s.At-left < longHold && c.line < c.doubts.best { // they had the rest of what it carried
+		if c.line > wholeShare*c.doubts.best {
+			c.enter(Cruise, s.At)
+		}
+		c.rate = min(c.rate, c.doubts.best)
+	}
 	if !early && m.lost > mostRandom && s.Lost-m.before(s.At-m.rateWindow(s)).Lost >= int64(tellingLosses*s.MSS) { // it may be more than passes
 		c.rate = min(c.rate, c.line)
 	}
