@@ -74,9 +74,8 @@ const (
 	// delayedAck is the least for which Linux delays an acknowledgement.
 	delayedAck = 40 * time.Millisecond
 
-	// emptyPart is the part of what the rate fills with less of which in flight streams have next to nothing. bbrProbe is
-	// for how long BBR has that at the least when it looks for the RTT (net/ipv4/tcp_bbr.c), and a round trip before and
-	// after.
+	// Streams with less than emptyPart of rate × RTT in flight count as empty. BBR is so for bbrProbe at the least when it
+	// looks for the RTT (net/ipv4/tcp_bbr.c), and for a round trip before and after.
 	emptyPart = 0.25
 	bbrProbe  = 200 * time.Millisecond
 
@@ -100,6 +99,9 @@ func (c *Controller) String() string {
 func (c *Controller) Update(s Sample) Decision {
 	dt := s.At - c.last.At
 	c.prior, c.last = c.last, s
+	if s.Lost > c.prior.Lost {
+		c.loss.last = s.At
+	}
 	if c.state == Cruise && c.refuted(s) {
 		c.guess = false
 		c.enter(Startup, s.At)

@@ -185,7 +185,7 @@ func (c *Controller) check(s Sample, age, lag time.Duration) {
 		return
 	}
 	c.full = 0
-	if c.far() && !c.proved && s.Lost == 0 { // what ended the start was no queue, neither ours nor that of others
+	if c.mayStartAgain(s) && !c.proved && !c.guess && c.opening.sent > 0 { // what ended the start was no queue, neither ours nor that of others
 		c.startAgain(s, c.opening.top)
 		return
 	}

@@ -64,6 +64,7 @@ type losses struct {
 	lossy       bool          // random loss holds gentle streams back
 	changed     time.Duration // when that was found, or found to have ended, the last time
 	patience    time.Duration // how long that is believed at the least
+	last        time.Duration // when something was lost, the last time; 0 is never
 	cruising    tally         // what is lost while the queue is short
 	mostStreams int           // that sent at a time
 	behind      bool          // quick streams are slower than they may be, too
@@ -111,7 +112,8 @@ func (c *Controller) quicken(s Sample, trip time.Duration) {
 	if c.tooGentle(s) {
 		slow, lost = slowGentle, true
 	}
-	if c.far() && s.Lost > 0 && m.windowed <= mostWindowed && m.steady < lostShare*c.rate { // what it lost earlier holds them back yet
+	held := s.Began == 0 && m.windowed <= mostWindowed && m.steady < lostShare*c.rate
+	if held && c.far() && l.last > 0 && s.At-l.last < longHold { // what was lost earlier still holds them back
 		lost = true
 	}
 	if !lost || m.steady > slow*c.rate {

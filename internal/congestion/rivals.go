@@ -80,14 +80,15 @@ func (c *Controller) resists(s Sample) bool {
 // adjust changes the bound of the quick streams by the share that was lost, or ends their time.
 func (c *Controller) adjust(s Sample, loss, part float64) {
 	o, r := &c.others, &c.others.rivals
+	got := rateSince(r.from, s)
 	r.from, r.least = s, min(r.least, loss)
 	if loss > worseLoss*r.least+calmLoss {
 		o.most /= rivalStep
 	} else if unknown := c.doubts.alone < wholeShare*c.doubts.best; unknown && c.model.steady > o.most*slowShare {
 		// The line may carry more than the session ever saw.
 		o.most = min(o.most*rivalStep, max(r.most, halfShare*c.doubts.best))
-	} else if loss > rivalLoss && c.model.steady < o.most*slowShare { // what exceeds the line resists nobody: it is lost
-		o.most = c.model.steady
+	} else if loss > rivalLoss && got > wholeShare*c.doubts.best { // whoever has the whole line resists nobody
+		o.most = min(o.most, got)
 	}
 	o.most = max(o.most, part)
 	if r.calm++; loss > calmLoss || c.gentles(s, loss) > mostFlows {

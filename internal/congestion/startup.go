@@ -17,6 +17,9 @@ const (
 	drainGain   = 0.2  // of the delivered rate, while the queue of the start flows off
 	goesOn      = 1.4  // of the delivered rate at the end of the start: it was not the end
 
+	// mostVain is how often the start may go on without finding more.
+	mostVain = 3
+
 	// fewPackets is the least number of packets that shows a rate in the start and right after it.
 	fewPackets = 4
 )
@@ -30,6 +33,10 @@ type opening struct {
 	sent  int64         // what was delivered or in flight at its end, bytes
 	top   time.Duration // largest queue that it made
 	most  float64       // largest rate so far, without the bound of startWindow, bytes/s
+
+	jitter  time.Duration // largest delay that ended it and was no queue
+	reached float64       // line when it went on after that, and had found clearly more, bytes/s
+	vain    int           // how often it went on since then
 
 	silent bool    // for a moment, nothing was delivered while its queue flowed off
 	intact Sample  // the last one before something was lost, but for the first flight
@@ -57,6 +64,7 @@ func (c *Controller) start(s Sample) {
 			return
 		}
 	}
+	before := c.line
 	if s.Delivered-c.from.Delivered >= fewPackets*int64(s.MSS) {
 		c.line = max(c.line, m.delivered)
 	}
@@ -75,8 +83,8 @@ func (c *Controller) start(s Sample) {
 	if !early {
 		c.notFull(s)
 	}
-	full = max(full, min(c.sway(s), m.base/2), full-m.jitter()+c.opening.noise) // noise may be more than jitter
-	longFlat := flat && s.At-c.short > m.rateWindow(s)                          // jitter makes what is delivered uneven
+	full = max(full, min(c.sway(s), m.base/2), full-m.jitter()+max(c.opening.noise, c.opening.jitter)) // these may be more than jitter
+	longFlat := flat && s.At-c.short > m.rateWindow(s)                                                 // jitter makes what is delivered uneven
 	lossy := m.lost > 0.05
 	if m.losses > mostLoss && s.At-c.short > 4*m.steadyWindow() {
 		lossy = true // it is no start: a full queue may be too short to be seen, or the base is that of a full one
@@ -145,8 +153,9 @@ func (c *Controller) start(s Sample) {
 	}
 	room := window*line*m.base.Seconds() - float64(s.InFlight)
 	c.rate = min(c.rate, max(c.line, line+room/(s.At-c.prior.At).Seconds()))
-	if left := c.others.left; left > 0 && s.At-left < longHold && c.line < c.doubts.best { // they had the rest of what it carried
+	if left := c.others.left; left > 0 && s.At-left < longHold && before < c.doubts.best { // they had the rest of what it carried
 		if c.line > wholeShare*c.doubts.best {
+			c.opening.sent = s.Delivered + s.InFlight
 			c.enter(Cruise, s.At)
 		}
 		c.rate = min(c.rate, c.doubts.best)
@@ -248,10 +257,21 @@ func (c *Controller) drain(s Sample) {
 
 // startAgain goes on with the start, which was ended by a delay that was no queue.
 func (c *Controller) startAgain(s Sample, delay time.Duration) {
-	c.opening.noise = max(c.opening.noise, min(delay, c.model.base/4))
+	c.opening.jitter = max(c.opening.jitter, min(delay, c.model.base/4))
+	if c.line > stillGrows*c.opening.reached {
+		c.opening.reached, c.opening.vain = c.line, 0
+	}
+	c.opening.vain++
 	c.opening.most = 0
+	c.low, c.short = 0, s.At
 	c.enter(Startup, s.At)
 	c.start(s)
+}
+
+// mayStartAgain reports whether the start may go on on a far path: it lost nothing, and did not go on in vain before.
+func (c *Controller) mayStartAgain(s Sample) bool {
+	vain := c.opening.vain >= mostVain && c.line < stillGrows*c.opening.reached
+	return c.far() && s.Lost == 0 && !vain && !c.siblings.crowd(s.At)
 }
 
 // notOurs reports whether the queue that ended the start was jitter: on a line that carries what was delivered since, what
@@ -259,7 +279,7 @@ func (c *Controller) startAgain(s Sample, delay time.Duration) {
 func (c *Controller) notOurs(s Sample) bool {
 	m := &c.model
 	queue := c.from.RTT - c.began
-	if !c.far() || s.Lost > 0 || queue < m.base/20 || c.line < stillGrows*c.had {
+	if !c.mayStartAgain(s) || queue < m.base/20 || c.line < stillGrows*c.had {
 		return false
 	}
 	return m.made(c.since-m.base, 4*m.base, c.line) < queue/3
