@@ -224,7 +224,8 @@ func (c *Controller) gentle() bool {
 }
 
 // emptied reports whether streams have next to nothing in flight for a moment: BBR makes its window as small as four packets
-// to see the RTT. A stream that becomes gentle just then would go on from there, with a slow start.
+// to see the RTT. A stream that becomes gentle just then would go on from there, with a slow start. emptied is called for
+// each sample, because it notes when they last had more.
 func (c *Controller) emptied() bool {
 	s := &c.last
 	if s.Backlog == 0 || math.IsInf(c.rate, 1) || float64(s.InFlight) > emptyPart*c.rate*c.model.base.Seconds() {

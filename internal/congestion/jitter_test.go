@@ -38,3 +38,25 @@ func TestJitters(t *testing.T) {
 		require.Equal(t, c.want, x.jitters(meanDeviations), c.what)
 	}
 }
+
+// TestMayStartAgain: the start goes on only on a far path that lost nothing, beside no sibling, and not for ever.
+func TestMayStartAgain(t *testing.T) {
+	for _, x := range []struct {
+		what string
+		set  func(*Controller, *Sample)
+		want bool
+	}{
+		{"a far path", func(*Controller, *Sample) {}, true},
+		{"a near one", func(c *Controller, _ *Sample) { c.model.base = Every }, false},
+		{"low priority", func(c *Controller, _ *Sample) { c.priority = Low }, false},
+		{"something was lost", func(_ *Controller, s *Sample) { s.Lost = 1 }, false},
+		{"siblings", func(c *Controller, s *Sample) { c.siblings.Sessions, c.siblings.at = 2, s.At }, false},
+		{"in vain", func(c *Controller, _ *Sample) { c.opening.vain = mostVain }, false},
+		{"it found more", func(c *Controller, _ *Sample) { c.opening.vain, c.line = mostVain, 1.3e6 }, true},
+	} {
+		c, s := New(), Sample{At: time.Second}
+		c.model.base, c.line, c.opening.reached = 4*Every, 1e6, 1e6
+		x.set(c, &s)
+		require.Equal(t, x.want, c.mayStartAgain(s), x.what)
+	}
+}

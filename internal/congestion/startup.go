@@ -238,13 +238,13 @@ func (c *Controller) drain(s Sample) {
 	case rateSince(c.from, s) > goesOn*c.had:
 		c.startAgain(s, 0)
 	case excess <= 0 && c.stays(s) && age < 2*(c.model.base+c.opening.top)+c.lag(s): // the RTT may follow yet
-	case excess <= 0 && !c.stays(s) && c.notOurs(s):
-		c.startAgain(s, 2*(c.from.RTT-c.began))
 	case excess <= 0 && c.stays(s):
 		c.full, c.had, c.doubts.jump = s.At, c.line, 0
 		c.enter(Doubt, s.At)
 		c.doubts.slower = true // what the line carries was measured just now
 		c.doubt(s)
+	case excess <= 0 && c.notOurs(s):
+		c.startAgain(s, 2*(c.from.RTT-c.began))
 	case excess <= 0 || age > 4*s.RTT+leastWindow:
 		if c.priority != Low && c.opening.top > c.model.base/2+mostAim { // jitter is not as large, and pauses of a host hardly are
 			c.proved = true

@@ -57,7 +57,7 @@ func differences(a, b string, opt comparison) []string {
 
 // zeros returns how many bytes of a file with holes are data of nothing but zeros. A delta may make holes of them, as rsync
 // --sparse does.
-func (d *differ) zeros(name string, st *unix.Stat_t) (n int64, err error) {
+func zeros(name string, st *unix.Stat_t) (n int64, err error) {
 	if st.Blocks*512 >= st.Size {
 		return 0, nil
 	}
@@ -125,7 +125,7 @@ func (d *differ) entry(name string) error {
 		fault("one file with", d.leaderOf(1, name, &b), d.leaderOf(0, name, &a))
 	}
 	if x := (b.Blocks - a.Blocks) * 512; d.opt.space && kind == unix.S_IFREG && max(x, -x) > blockSlack {
-		spare, err := d.zeros(pa, &a)
+		spare, err := zeros(pa, &a)
 		if err != nil {
 			return err
 		}
