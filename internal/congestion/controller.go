@@ -56,6 +56,7 @@ const (
 
 	leastAim = 2500 * time.Microsecond
 	mostAim  = 4 * time.Millisecond
+	shortAim = 1500 * time.Microsecond
 
 	// heldShare is the part of the line for streams that are not free, to finish what they have.
 	heldShare = 0.03
@@ -284,7 +285,8 @@ func (c *Controller) stuck(s Sample) bool {
 
 // least is the aim on a path without jitter.
 func (c *Controller) least(s Sample) time.Duration {
-	aim := c.usualAim()
+	// On a path of less than 25 ms, a queue of 2.5 ms would be felt by others, and less fills the line, too.
+	aim := min(c.usualAim(), max(c.model.base/10, shortAim))
 	if c.priority == Low { // with bursts, too, it is less than that of sessions that go first
 		aim = min(max(c.model.base/40, lowLeast), mostAim/2) + min(c.others.bursts, aim*2/5)
 	}
@@ -294,7 +296,8 @@ func (c *Controller) least(s Sample) time.Duration {
 	return aim + c.packets(2, s.MSS)
 }
 
-// usualAim is the queue that a session holds beside nobody.
+// usualAim is the queue that a session holds beside nobody on a path that is not short. It is also the measure of what others
+// do to the queue.
 func (c *Controller) usualAim() time.Duration { return min(max(c.model.base/20, leastAim), mostAim) }
 
 // dense reports whether a stream sends its next packet before the peer's kernel acknowledges one alone.
