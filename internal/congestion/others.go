@@ -394,7 +394,7 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 		return c.takes(s, lag)
 	case s.At < o.quick:
 		return min(o.most, quickGain*max(m.steady, m.delivered))
-	case o.bound && m.standing >= max(m.base/4, c.aim(s)):
+	case o.bound && m.standing >= max(m.base/4, c.aim(s)), o.bound && c.shallow() && m.standing > c.aim(s): // others take the rest
 	case !o.bound && (m.standing >= m.base/4 || c.shallow()):
 		o.most *= 1 + joinRise*dt
 	case o.bound: // others need time for the room that there is
