@@ -179,6 +179,9 @@ func (c *Controller) check(s Sample, age, lag time.Duration) {
 		return
 	}
 	rtt, jitter := m.base+m.standing, max(m.jitter(), c.deviates())/2
+	if c.priority == High && c.line < lostShare*c.doubts.best { // alone, it would lose nothing by going on as beside others
+		jitter = 0
+	}
 	stays := k.queue > leastAim/2 && rtt > k.base+max(k.queue/2, leastAim/2, jitter)
 	if stays || rtt < k.base-max(leastAim, jitter) {
 		c.blame(s)
