@@ -196,8 +196,12 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 		c.loss.events = 0
 		return false
 	}
-	if c.loss.events++; c.loss.events < 2 && c.priority != Low {
-		return false
+	if c.loss.events++; c.loss.events < 2 { // a host may have paused, and sent what it had all at once
+		if c.priority == Low {
+			c.room.since, c.room.peak = s.At, 0
+			c.rate = min(c.rate, lowShare*c.line)
+		}
+		return c.priority == Low
 	}
 	c.loss.events = 0
 	c.share(s)

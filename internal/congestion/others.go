@@ -86,6 +86,9 @@ const (
 	riseOver = 1.75
 	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
+	// floorBrim is the part of a full queue that a session of low priority ignores while it yields. On a short path the
+	// noise of hosts is as long as a third of it, and others fill all of it time and again.
+	floorBrim = 0.6
 	// sameShare is by how much, as a share, two rates differ at most that are the same.
 	sameShare = 0.05
 	// cutMemory is for how long a session of low priority suspects others after a long queue.
@@ -521,10 +524,11 @@ func (c *Controller) filled(s Sample) bool {
 // beside a flow with a window of 4 MB. Jitter does the same.
 func (c *Controller) floorAim(s Sample) time.Duration {
 	aim := max(c.aim(s), c.jitters(meanDeviations))
-	if bursts := c.shortQueue(); c.others.brim == 0 || bursts < c.others.brim/brimPart {
-		return max(aim, bursts)
+	most := max(c.shortQueue(), lowLeast)
+	if brim := c.others.brim; brim > 0 { // all of the queue may be shorter than these bursts
+		most = min(most, scale(brim, floorBrim))
 	}
-	return aim // all of the queue may be shorter than these
+	return max(aim, most)
 }
 
 // bursty adds a queue that is short and not the session's own to the aim. It returns false if that
