@@ -285,8 +285,7 @@ func (c *Controller) stuck(s Sample) bool {
 
 // least is the aim on a path without jitter.
 func (c *Controller) least(s Sample) time.Duration {
-	// On a path of less than 25 ms, a queue of 2.5 ms would be felt by others, and less fills the line, too.
-	aim := min(c.usualAim(), max(c.model.base/10, shortAim))
+	aim := c.quietAim()
 	if c.priority == Low { // with bursts, too, it is less than that of sessions that go first
 		aim = min(max(c.model.base/40, lowLeast), mostAim/2) + min(c.others.bursts, aim*2/5)
 	}
@@ -296,8 +295,13 @@ func (c *Controller) least(s Sample) time.Duration {
 	return aim + c.packets(2, s.MSS)
 }
 
-// usualAim is the queue that a session holds beside nobody on a path that is not short. It is also the measure of what others
-// do to the queue.
+// quietAim is the queue that a session above low priority holds beside nobody, where packets take no time. On a path of less
+// than 25 ms it is less than the usual one: others would feel that, and less fills the line, too.
+func (c *Controller) quietAim() time.Duration {
+	return min(c.usualAim(), max(c.model.base/10, shortAim))
+}
+
+// usualAim is the same on a path that is not short, and the measure of what others do to the queue.
 func (c *Controller) usualAim() time.Duration { return min(max(c.model.base/20, leastAim), mostAim) }
 
 // dense reports whether a stream sends its next packet before the peer's kernel acknowledges one alone.

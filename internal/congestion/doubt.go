@@ -159,7 +159,7 @@ func (c *Controller) hidden(s Sample) bool {
 // unsure reports whether it is time for a check, and begins it.
 func (c *Controller) unsure(s Sample) bool {
 	k := &c.doubts.check
-	lost := c.line < lostShare*c.doubts.best && c.model.standing > leastAim
+	lost := c.line < lostShare*c.doubts.best && c.model.standing > min(leastAim, c.quietAim())
 	hidden := s.At-c.since > c.rests(s) && c.hidden(s)
 	if !k.wanted && !lost && !hidden || c.priority == Low || k.number >= mostChecks || c.siblings.crowd(s.At) || !c.dense(s) {
 		return false
@@ -179,7 +179,9 @@ func (c *Controller) check(s Sample, age, lag time.Duration) {
 		return
 	}
 	rtt, jitter := m.base+m.standing, max(m.jitter(), c.deviates())/2
-	if c.priority == High && c.line < lostShare*c.doubts.best { // alone, it would lose nothing by going on as beside others
+	// What looks like jitter may be the bursts of others. With high priority, a session without anybody else would lose
+	// nothing by going on as beside others.
+	if c.priority == High && c.line < lostShare*c.doubts.best && c.loss.policed == 0 {
 		jitter = 0
 	}
 	stays := k.queue > leastAim/2 && rtt > k.base+max(k.queue/2, leastAim/2, jitter)

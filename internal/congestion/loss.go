@@ -163,7 +163,8 @@ func gentleStreams(rate float64, rtt time.Duration, mss int, loss float64) int {
 }
 
 // crowded acts on loss with some queue: the queue is short, and full at times. Loss stops below what
-// was delivered then, if nobody else is there. It reports whether others are.
+// was delivered then, if nobody else is there. It reports whether others are, or may be: one of low priority makes
+// room for them first.
 func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	m := &c.model
 	// A loss shows a round trip later, when the queue may be short again.
@@ -198,7 +199,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	}
 	if c.loss.events++; c.loss.events < 2 { // a host may have paused, and sent what it had all at once
 		if c.priority == Low {
-			c.room.since, c.room.peak = s.At, 0
+			c.room.since, c.room.peak, c.loss.look = s.At, 0, look{}
 			c.rate = min(c.rate, lowShare*c.line)
 		}
 		return c.priority == Low

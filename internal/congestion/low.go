@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// lowLeast is the least queue that a session of low priority holds. It is less than half of the usual one on
-	// short paths, where a quarter of what fills them is not much more.
+	// lowLeast is the least queue that a session of low priority holds. It is half of that of others on the
+	// shortest paths, where a quarter of what fills them is not much more.
 	lowLeast = 750 * time.Microsecond
 	// roomTrips is for how many round trips a session of low priority makes room for others who begin, at
 	// lowShare of the line's rate.

@@ -74,7 +74,8 @@ const (
 	exactPackets = 16
 	// joinRise is the growth per second of what free streams may send behind a deep queue, leftRise that
 	// behind a short one of others who were left something, roomRise that per round trip behind another
-	// one, and highRise at high priority until they lose something.
+	// one, and highRise at high priority until they lose something. Where all of the queue is short, it is
+	// short in this sense while it is nearly empty.
 	joinRise = 0.05
 	leftRise = 0.2
 	roomRise = 0.1
@@ -86,8 +87,8 @@ const (
 	riseOver = 1.75
 	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
-	// floorBrim is the part of a full queue that a session of low priority ignores while it yields. On a short path the
-	// noise of hosts is as long as a third of it, and others fill all of it time and again.
+	// floorBrim is the part of a full queue that a session of low priority ignores while it yields, if that is short. The
+	// noise of hosts may be as long as a third of it, and others fill all of it time and again.
 	floorBrim = 0.6
 	// sameShare is by how much, as a share, two rates differ at most that are the same.
 	sameShare = 0.05
@@ -397,7 +398,7 @@ func (c *Controller) joins(s Sample, lag time.Duration) float64 {
 		return c.takes(s, lag)
 	case s.At < o.quick:
 		return min(o.most, quickGain*max(m.steady, m.delivered))
-	case o.bound && m.standing >= max(m.base/4, c.aim(s)), o.bound && c.shallow() && m.standing > c.aim(s): // others take the rest
+	case o.bound && m.standing > c.aim(s) && (m.standing >= m.base/4 || c.shallow()): // others take the rest
 	case !o.bound && (m.standing >= m.base/4 || c.shallow()):
 		o.most *= 1 + joinRise*dt
 	case o.bound: // others need time for the room that there is

@@ -48,6 +48,13 @@ func TestJoins(t *testing.T) {
 	require.Greater(t, grows(func(c *Controller) { c.model.standing = 0 }), 5.0)
 	require.InDelta(t, 1, grows(func(c *Controller) { c.others.bound = true }), 0)
 	require.InDelta(t, 1.2, grows(func(c *Controller) { c.others.bound, c.model.standing = true, 0 }), 0.03)
+	short := func(standing time.Duration) float64 {
+		return grows(func(c *Controller) {
+			c.others.bound, c.others.brim, c.model.standing = true, 8*time.Millisecond, standing
+		})
+	}
+	require.InDelta(t, 1, short(4*time.Millisecond), 0, "all of the queue is short, and others fill it")
+	require.InDelta(t, 1.2, short(0), 0.03, "they do not")
 }
 
 // TestWeigh: a session that turns out to have a small part of the line looks for more and counts as more flows,

@@ -60,3 +60,35 @@ func TestGive(t *testing.T) {
 	require.Equal(t, Yield, c.state)
 	require.InDelta(t, 10e6, c.line, 1)
 }
+
+// TestQuietAim: on short paths a queue is short, too, and one of a session of low priority is half of it at the most.
+func TestQuietAim(t *testing.T) {
+	for base, want := range map[time.Duration][2]float64{ // ms
+		5 * time.Millisecond:   {1.5, 0.75},
+		20 * time.Millisecond:  {2, 0.75},
+		25 * time.Millisecond:  {2.5, 0.75},
+		60 * time.Millisecond:  {3, 1.5},
+		200 * time.Millisecond: {4, 2},
+	} {
+		c := New()
+		c.model.base = base
+		require.InDelta(t, want[0], c.least(Sample{}).Seconds()*1e3, 0.001, base)
+		c.priority = Low
+		require.InDelta(t, want[1], c.least(Sample{}).Seconds()*1e3, 0.001, base)
+	}
+}
+
+// TestFloorAim: a session that yields ignores the noise of hosts, but not a queue of others that is full time and again.
+func TestFloorAim(t *testing.T) {
+	for _, c := range []struct{ base, brim, want float64 }{ // ms
+		{5, 0, 0.75},
+		{5, 0.8, 0.48},
+		{50, 0, 4.167},
+		{100, 10, 6},
+	} {
+		x := New()
+		x.priority, x.state, x.model.base = Low, Yield, seconds(c.base/1e3)
+		x.others.brim = seconds(c.brim / 1e3)
+		require.InDelta(t, c.want, x.floorAim(Sample{}).Seconds()*1e3, 0.01, c)
+	}
+}
