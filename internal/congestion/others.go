@@ -74,8 +74,8 @@ const (
 	exactPackets = 16
 	// joinRise is the growth per second of what free streams may send behind a deep queue, leftRise that
 	// behind a short one of others who were left something, roomRise that per round trip behind another
-	// one, and highRise at high priority until they lose something. Where all of the queue is short, it is
-	// short in this sense while it is nearly empty.
+	// one, and highRise at high priority until they lose something. A shallow queue counts as short only
+	// while it is nearly empty.
 	joinRise = 0.05
 	leftRise = 0.2
 	roomRise = 0.1
@@ -87,8 +87,8 @@ const (
 	riseOver = 1.75
 	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
-	// floorBrim is the part of a full queue that a session of low priority ignores while it yields, if that is short. The
-	// noise of hosts may be as long as a third of it, and others fill all of it time and again.
+	// floorBrim is the part of a full queue that a session of low priority ignores while it yields, if a queue of lowLeast is
+	// longer than that. The noise of hosts may be as long as a third of it, and others fill all of it time and again.
 	floorBrim = 0.6
 	// sameShare is by how much, as a share, two rates differ at most that are the same.
 	sameShare = 0.05
@@ -525,11 +525,11 @@ func (c *Controller) filled(s Sample) bool {
 // beside a flow with a window of 4 MB. Jitter does the same.
 func (c *Controller) floorAim(s Sample) time.Duration {
 	aim := max(c.aim(s), c.jitters(meanDeviations))
-	most := max(c.shortQueue(), lowLeast)
-	if brim := c.others.brim; brim > 0 { // all of the queue may be shorter than these bursts
-		most = min(most, scale(brim, floorBrim))
+	bursts, brim := max(c.shortQueue(), lowLeast), c.others.brim
+	if brim > 0 && bursts >= brim/brimPart { // all of the queue may be shorter than these bursts
+		bursts = min(lowLeast, scale(brim, floorBrim))
 	}
-	return max(aim, most)
+	return max(aim, bursts)
 }
 
 // bursty adds a queue that is short and not the session's own to the aim. It returns false if that
