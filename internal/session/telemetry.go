@@ -64,9 +64,14 @@ func NewTelemetry(clock *transfer.Clock, set *StreamSet, written func() int64, h
 func (t *Telemetry) Sample() diagnose.Sample {
 	t.sampling.Lock()
 	defer t.sampling.Unlock()
+	delay := runDelay()
+	cpu, asked := processTime(), time.Since(t.Start)
 	total, streams := t.set.sums()
+	// On a busy host, this goroutine may wait for a processor at each call: the time is that of what was counted.
+	at := (asked + time.Since(t.Start)) / 2
 	s := diagnose.Sample{
-		CPU: processTime() - t.cpu, RunDelay: max(0, runDelay()-t.delay), Cores: t.cores,
+		At:  at,
+		CPU: cpu - t.cpu, RunDelay: max(0, delay-t.delay), Cores: t.cores,
 		RateWait: t.set.rateWait(time.Now()),
 		Streams:  int64(streams), Payload: t.written(),
 		Busy: total.busy, RwndLimited: total.rwnd, SndbufLimited: total.sndbuf, Acked: int64(total.acked),
@@ -89,7 +94,6 @@ func (t *Telemetry) Sample() diagnose.Sample {
 	s.Check = times[transfer.Check]
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s.At = time.Since(t.Start)
 	if before, ok := t.local.Last(); ok {
 		passed := s.At - before.At
 		t.total.Backlog += time.Duration(total.backlogged) * passed
