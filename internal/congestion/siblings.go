@@ -37,6 +37,8 @@ const (
 	turnEvery = 4 * time.Second
 	// siblingPart is the part of the way to its part of the line that a session goes at once.
 	siblingPart = 0.5
+	// nearPart is for up to how many times its part a session counts as having it.
+	nearPart = 1.1
 	// mostRaise bounds what a message makes of a session's rate: the server may be wrong.
 	mostRaise = 2
 
@@ -135,11 +137,14 @@ func (c *Controller) SetSiblings(to Siblings) {
 	if c.state != Cruise || to.Own <= 0 || to.All < to.Own || c.line <= 0 {
 		return
 	}
-	goal := min(to.Own+siblingPart*(to.All/float64(to.Sessions)-to.Own), mostRaise*to.Own)
+	part := to.All / float64(to.Sessions)
+	goal := min(to.Own+siblingPart*(part-to.Own), mostRaise*to.Own)
 	by := goal / to.Own
 	switch {
 	case by > 1: // what it may send already counts, and streams may need time for it
 		by = max(1, min(by, float64(c.priority.weight())*goal/c.line))
+	case to.Own < nearPart*part: // no rate is measured so exactly: all would give something away time and again
+		return
 	case c.model.usual < c.aim(c.last)/8: // siblings do not take what this one would leave
 		return
 	}

@@ -82,6 +82,7 @@ func TestSetSiblings(t *testing.T) {
 		want  float64
 	}{
 		{"more than its part", Normal, Siblings{Sessions: 4, Own: 100, All: 160}, time.Second, 70},
+		{"about its part", Normal, Siblings{Sessions: 4, Own: 100, All: 370}, time.Second, 100},
 		{"more than its part, and the line is not full", Normal, Siblings{Sessions: 4, Own: 100, All: 160}, 0, 100},
 		{"less than its part", Normal, Siblings{Sessions: 2, Own: 100, All: 240}, time.Second, 110},
 		{"far less", Normal, Siblings{Sessions: 2, Own: 100, All: 1e6}, time.Second, 200},
