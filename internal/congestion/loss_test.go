@@ -109,7 +109,7 @@ func TestBurstAfterStall(t *testing.T) {
 		for range 3 {
 			step(tick, 300)
 		}
-		require.Equal(t, stall, sends <= afterDrain*rate, "it holds less: %.0f", sends)
+		require.Equal(t, stall, sends <= rate, "it holds less: %.0f", sends)
 		require.Equal(t, stall, x.loss.look.start.At == 0, "no look")
 	}
 }

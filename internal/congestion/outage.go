@@ -102,7 +102,11 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 		c.loss.look = look{}
 		c.full, c.loss.fresh = 0, Sample{}          // streams may send all at once what they could not, and lose some of it
 		if c.state == Cruise && c.priority != Low { // a queue that grows meanwhile would not be seen
-			c.rate = min(c.rate, afterDrain*c.line)
+			held := afterDrain * c.line
+			if c.model.losses == 0 { // what passed is no more than the line carries, however often hosts stall
+				held = max(held, c.model.steady)
+			}
+			c.rate = min(c.rate, held)
 		}
 		return true
 	}
