@@ -74,8 +74,8 @@ const (
 	exactPackets = 16
 	// joinRise is the growth per second of what free streams may send behind a deep queue, leftRise that
 	// behind a short one of others who were left something, roomRise that per round trip behind another
-	// one, and highRise at high priority until they lose something. A shallow queue counts as short only
-	// while it is nearly empty.
+	// one, and highRise at high priority until they lose something. Where a test has bound them, a shallow
+	// queue counts as short only while it is nearly empty.
 	joinRise = 0.05
 	leftRise = 0.2
 	roomRise = 0.1
@@ -87,8 +87,10 @@ const (
 	riseOver = 1.75
 	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
-	// floorBrim is the part of a full queue that a session of low priority ignores while it yields, if a queue of lowLeast is
-	// longer than that. The noise of hosts may be as long as a third of it, and others fill all of it time and again.
+	// floorPart is the part of a full queue, as a divisor, that a session of low priority ignores while it yields: others
+	// fill all of it time and again. The noise of hosts is up to lowLeast, which may be a third of a short one: of that it
+	// ignores floorBrim.
+	floorPart = 6
 	floorBrim = 0.6
 	// sameShare is by how much, as a share, two rates differ at most that are the same.
 	sameShare = 0.05
@@ -525,9 +527,9 @@ func (c *Controller) filled(s Sample) bool {
 // beside a flow with a window of 4 MB. Jitter does the same.
 func (c *Controller) floorAim(s Sample) time.Duration {
 	aim := max(c.aim(s), c.jitters(meanDeviations))
-	bursts, brim := max(c.shortQueue(), lowLeast), c.others.brim
-	if brim > 0 && bursts >= brim/brimPart { // all of the queue may be shorter than these bursts
-		bursts = min(lowLeast, scale(brim, floorBrim))
+	bursts := max(c.shortQueue(), lowLeast)
+	if brim := c.others.brim; brim > 0 { // all of the queue may be shorter than these
+		bursts = min(bursts, max(brim/floorPart, min(lowLeast, scale(brim, floorBrim))))
 	}
 	return max(aim, bursts)
 }

@@ -103,8 +103,9 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 		c.full, c.loss.fresh = 0, Sample{}          // streams may send all at once what they could not, and lose some of it
 		if c.state == Cruise && c.priority != Low { // a queue that grows meanwhile would not be seen
 			held := afterDrain * c.line
-			if c.model.losses == 0 { // what passed is no more than the line carries, however often hosts stall
-				held = max(held, c.model.steady)
+			// What passes and loses nothing is no more than the line carries, however often hosts stall.
+			if c.model.losses == 0 {
+				held = max(held, min(c.model.steady, c.line))
 			}
 			c.rate = min(c.rate, held)
 		}

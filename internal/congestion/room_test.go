@@ -85,7 +85,8 @@ func TestFloorAim(t *testing.T) {
 		{5, 0.8, 0.48},
 		{50, 0, 4.167},
 		{100, 10, 2},
-		{100, 30, 8},
+		{100, 30, 5},
+		{100, 100, 8},
 	} {
 		x := New()
 		x.priority, x.state, x.model.base = Low, Yield, seconds(c.base/1e3)

@@ -37,8 +37,8 @@ const (
 	turnEvery = 4 * time.Second
 	// siblingPart is the part of the way to its part of the line that a session goes at once.
 	siblingPart = 0.5
-	// nearPart is for up to how many times its part a session counts as having it.
-	nearPart = 1.1
+	// A session gives siblings nothing of what it has beyond its part if that is up to nearPart of its part, and of theirs.
+	nearPart = 0.1
 	// mostRaise bounds what a message makes of a session's rate: the server may be wrong.
 	mostRaise = 2
 
@@ -137,13 +137,13 @@ func (c *Controller) SetSiblings(to Siblings) {
 	if c.state != Cruise || to.Own <= 0 || to.All < to.Own || c.line <= 0 {
 		return
 	}
-	part := to.All / float64(to.Sessions)
+	part, weight := to.All/float64(to.Sessions), float64(c.priority.weight())
 	goal := min(to.Own+siblingPart*(part-to.Own), mostRaise*to.Own)
 	by := goal / to.Own
 	switch {
 	case by > 1: // what it may send already counts, and streams may need time for it
-		by = max(1, min(by, float64(c.priority.weight())*goal/c.line))
-	case to.Own < nearPart*part: // no rate is measured so exactly: all would give something away time and again
+		by = max(1, min(by, weight*goal/c.line))
+	case to.Own-part < nearPart*part*min(1, float64(to.Sessions)/weight-1): // no rate is measured more exactly
 		return
 	case c.model.usual < c.aim(c.last)/8: // siblings do not take what this one would leave
 		return

@@ -72,7 +72,7 @@ func TestTellRisingMember(t *testing.T) {
 }
 
 // TestSetSiblings: a session goes half of the way to its part, at most to twice what it has, and
-// gives nothing away where there is no queue.
+// gives nothing away where there is no queue, or where it has little more than its part.
 func TestSetSiblings(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -83,6 +83,8 @@ func TestSetSiblings(t *testing.T) {
 	}{
 		{"more than its part", Normal, Siblings{Sessions: 4, Own: 100, All: 160}, time.Second, 70},
 		{"about its part", Normal, Siblings{Sessions: 4, Own: 100, All: 370}, time.Second, 100},
+		{"high, and about its part", High, Siblings{Sessions: 5, Own: 25, All: 123}, time.Second, 100},
+		{"high, and much of theirs", High, Siblings{Sessions: 5, Own: 25, All: 115}, time.Second, 96},
 		{"more than its part, and the line is not full", Normal, Siblings{Sessions: 4, Own: 100, All: 160}, 0, 100},
 		{"less than its part", Normal, Siblings{Sessions: 2, Own: 100, All: 240}, time.Second, 110},
 		{"far less", Normal, Siblings{Sessions: 2, Own: 100, All: 1e6}, time.Second, 200},

@@ -64,16 +64,15 @@ func NewTelemetry(clock *transfer.Clock, set *StreamSet, written func() int64, h
 func (t *Telemetry) Sample() diagnose.Sample {
 	t.sampling.Lock()
 	defer t.sampling.Unlock()
-	delay := runDelay()
-	cpu, asked := processTime(), time.Since(t.Start)
+	// On a busy host, this goroutine may wait for a processor at each call. What takes longest comes first, and the time is
+	// that of the sockets' counters.
+	delay, limited, payload := runDelay(), t.set.rateWait(time.Now()), t.written()
+	times, cpu := t.clock.Times(), processTime()
 	total, streams := t.set.sums()
-	// On a busy host, this goroutine may wait for a processor at each call: the time is that of what was counted.
-	at := (asked + time.Since(t.Start)) / 2
 	s := diagnose.Sample{
-		At:  at,
+		At:  total.asked.Sub(t.Start),
 		CPU: cpu - t.cpu, RunDelay: max(0, delay-t.delay), Cores: t.cores,
-		RateWait: t.set.rateWait(time.Now()),
-		Streams:  int64(streams), Payload: t.written(),
+		RateWait: limited, Streams: int64(streams), Payload: payload,
 		Busy: total.busy, RwndLimited: total.rwnd, SndbufLimited: total.sndbuf, Acked: int64(total.acked),
 		Segments: int64(total.segments), Retrans: total.Retrans, Spurious: int64(total.spurious), Reordered: int64(total.reordered), Received: int64(total.received),
 		MinRTT: total.MinRTT, InFlight: total.inFlight, Cwnd: total.cwnd, SndWnd: total.sndWnd,
@@ -87,7 +86,6 @@ func (t *Telemetry) Sample() diagnose.Sample {
 		s.Starting, s.Shared, s.Yielded, s.Policed = c.Starting, c.Shared, c.Yielded, c.Policed
 		s.LostOwn, s.LostOthers, s.LostLine = c.LostOwn, c.LostOthers, c.LostLine
 	}
-	times := t.clock.Times()
 	s.Parked, s.Idle, s.Read, s.Digest, s.Code = times[transfer.Parked], times[transfer.Idle], times[transfer.Read], times[transfer.Digest], times[transfer.Code]
 	s.Send, s.Receive, s.Write, s.Full, s.Walk = times[transfer.Send], times[transfer.Receive], times[transfer.Write], times[transfer.Full], times[transfer.Walk]
 	s.Room, s.Feed, s.Compare, s.Name, s.Sync = times[transfer.Room], times[transfer.Feed], times[transfer.Compare], times[transfer.Name], times[transfer.Sync]
@@ -342,6 +340,7 @@ type streamSums struct {
 	inFlight, cwnd, sndWnd, pmtu, mss int64
 
 	control *congestion.Stats
+	asked   time.Time // the middle of the time in which the kernel was asked
 }
 
 // counters adds what counts from a stream's start.
@@ -379,13 +378,18 @@ func (p *streamSums) present(i *transport.Info) {
 	p.mss = max(p.mss, int64(i.SndMSS))
 }
 
+// middle is the middle of the time from then to now.
+func middle(then time.Time) time.Time { return then.Add(time.Since(then) / 2) }
+
 // sums asks the kernel about all streams. open is their number.
 func (s *StreamSet) sums() (p streamSums, open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p = s.past
 	p.PathStats, p.control = s.gone, s.control
+	began := time.Now()
 	infos := s.infosLocked()
+	p.asked = middle(began)
 	for _, i := range infos {
 		p.add(&i)
 		p.counters(&i)
