@@ -54,8 +54,7 @@ const (
 	// part of a round trip, because each round trip doubles the rate.
 	LeastEvery = 10 * time.Millisecond
 
-	// leastAim and mostAim bound the queue that a session holds beside nobody. With less, the line is idle where hosts
-	// pause; more fills it no better. shortAim is the least on a path whose RTT is short.
+	// leastAim and mostAim bound the usual aim. shortAim is the least aim on a path whose RTT is short.
 	leastAim = 2500 * time.Microsecond
 	mostAim  = 4 * time.Millisecond
 	shortAim = 1500 * time.Microsecond

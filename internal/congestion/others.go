@@ -87,9 +87,9 @@ const (
 	riseOver = 1.75
 	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
-	// floorPart is the part of a full queue, as a divisor, that a session of low priority ignores while it yields: others
-	// fill all of it time and again. The noise of hosts is up to lowLeast, which may be a third of a short one: of that it
-	// ignores floorBrim.
+	// floorPart is the part of a full queue, as a divisor, that a session of low priority ignores while it yields, because
+	// others fill all of it time and again. On a short path that is less than the noise of hosts: there it ignores
+	// lowLeast, but at most floorBrim of the full queue.
 	floorPart = 6
 	floorBrim = 0.6
 	// sameShare is by how much, as a share, two rates differ at most that are the same.

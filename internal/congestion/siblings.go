@@ -37,7 +37,8 @@ const (
 	turnEvery = 4 * time.Second
 	// siblingPart is the part of the way to its part of the line that a session goes at once.
 	siblingPart = 0.5
-	// A session gives siblings nothing of what it has beyond its part if that is up to nearPart of its part, and of theirs.
+	// A session keeps what it has beyond its part if that is less than nearPart of its part, and than nearPart of
+	// the parts of all others together.
 	nearPart = 0.1
 	// mostRaise bounds what a message makes of a session's rate: the server may be wrong.
 	mostRaise = 2

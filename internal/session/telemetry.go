@@ -378,9 +378,6 @@ func (p *streamSums) present(i *transport.Info) {
 	p.mss = max(p.mss, int64(i.SndMSS))
 }
 
-// middle is the middle of the time from then to now.
-func middle(then time.Time) time.Time { return then.Add(time.Since(then) / 2) }
-
 // sums asks the kernel about all streams. open is their number.
 func (s *StreamSet) sums() (p streamSums, open int) {
 	s.mu.Lock()
@@ -389,7 +386,7 @@ func (s *StreamSet) sums() (p streamSums, open int) {
 	p.PathStats, p.control = s.gone, s.control
 	began := time.Now()
 	infos := s.infosLocked()
-	p.asked = middle(began)
+	p.asked = began.Add(time.Since(began) / 2)
 	for _, i := range infos {
 		p.add(&i)
 		p.counters(&i)
