@@ -113,7 +113,8 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	if c.lean.tries() {
 		most += c.lean.above
 	}
-	if c.over(s, c.carried()) > most {
+	over := c.over(s, c.carried()) > most
+	if over && !c.probes(s) {
 		if m.most() > 0 && c.priority != Low { // a burst has shown more, or others take their part
 			c.line = min(c.line, (1+leastGrowth)*max(m.most(), m.delivered))
 		}
@@ -129,12 +130,12 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		c.start(s)
 		return
 	}
-	c.grow(s, aim, trip, dt)
+	c.grow(s, aim, trip, dt, over)
 }
 
 // grow takes more of a line whose queue is short: soon what is known, and what is beyond in steps that
-// become larger where no queue follows.
-func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
+// become larger where no queue follows. They stay small where what is in flight is over what the line holds.
+func (c *Controller) grow(s Sample, aim, trip, dt time.Duration, over bool) {
 	m := &c.model
 	slow := max(trip, standingTime)
 	soon := 3 * trip
@@ -153,10 +154,10 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 	tried := c.rate > c.line || c.priority != Low && !c.dense(s) && c.line < poorShare*c.doubts.best && c.rate > known
 	near := c.nearPolicer(c.rate)
 	// A stream sends two packets at a time, and the second one waits for the first.
-	if !near && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && tried && s.At-c.calm > soon {
+	if !near && !over && m.standing < (aim+c.packets(2, s.MSS)+m.jitter())/2 && tried && s.At-c.calm > soon {
 		c.growth = min(mostGrowth, c.growth*math.Pow(1.5, dt.Seconds()/trip.Seconds()))
 	}
-	if c.lean.tries() {
+	if c.lean.tries() && !over {
 		c.growth = max(c.growth, leanGrowth)
 	}
 	part := min(1, dt.Seconds()/slow.Seconds())
@@ -174,7 +175,11 @@ func (c *Controller) grow(s Sample, aim, trip, dt time.Duration) {
 		c.rate = min(known, c.rate*c.rises(dt))
 	} else {
 		c.others.back = false
-		c.rate *= 1 + max(c.growth, packet)*part
+		growth := max(c.growth, packet)
+		if over {
+			growth = min(growth, probeGrowth)
+		}
+		c.rate *= 1 + growth*part
 	}
 	c.rate = min(c.rate, carried*(1+max(safe, c.ahead(trip))))
 	if s.At < c.loss.ceilUntil && c.rate >= c.loss.ceil { // more was not tried

@@ -43,7 +43,8 @@ type doubts struct {
 	part  float64       // what the line carried of ours when less was sent, bytes/s
 	empty time.Duration // when the queue was gone in doubt; 0 is not yet
 
-	slower bool // the one before has shown that the line is slower than was known
+	slower bool          // the one before has shown that the line is slower than was known
+	longer time.Duration // by how much the way became longer since the session began
 	check  check
 }
 
@@ -81,6 +82,7 @@ func (c *Controller) doubt(s Sample) {
 		c.doubts.empty = s.At
 	case c.doubts.empty == 0 && age > max(6*lag, testFor) && c.longer():
 		m.base += c.doubts.dip
+		c.doubts.longer += c.doubts.dip
 		c.full = 0
 		c.rate = afterDrain * c.line
 		c.enter(Cruise, s.At)
@@ -153,7 +155,15 @@ func (c *Controller) longer() bool {
 // kernel ever saw, by more than jitter explains. The queue of others then goes up and down above the base, and
 // looks as if it was our own.
 func (c *Controller) hidden(s Sample) bool {
-	return c.priority != Low && s.Least > 0 && c.model.base-s.Least > c.least(s)+max(c.model.jitter(), c.deviates())
+	return c.priority != Low && c.raised(s) > c.least(s)+max(c.model.jitter(), c.deviates())
+}
+
+// raised is by how much the base exceeds the least RTT that the kernel ever saw, unless the way has become longer.
+func (c *Controller) raised(s Sample) time.Duration {
+	if s.Least == 0 {
+		return 0
+	}
+	return c.model.base - c.doubts.longer - s.Least
 }
 
 // unsure reports whether it is time for a check, and begins it.

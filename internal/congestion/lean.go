@@ -4,11 +4,13 @@ import "time"
 
 const (
 	// leanStep is the part of the least RTT by which the queue changes at once, leanTrips and leastLean how long
-	// it takes to see what that does, and leanGrowth the least growth of the rate per round trip meanwhile.
-	leanStep   = 0.1
-	leanTrips  = 16
-	leastLean  = time.Second
-	leanGrowth = 0.05
+	// it takes to see what that does, and leanGrowth the least growth of the rate per round trip meanwhile. probeGrowth
+	// is the same where what is in flight says that there is a queue, and the RTT does not.
+	leanStep    = 0.1
+	leanTrips   = 16
+	leastLean   = time.Second
+	leanGrowth  = 0.05
+	probeGrowth = 0.02
 	// leanPatience is how many times as long it may take at normal priority: with little of the line, a session makes
 	// a queue slowly.
 	leanPatience = 4
@@ -29,10 +31,19 @@ type lean struct {
 	was    time.Duration // mean queue then
 	above  time.Duration // what seemed to be in flight beyond the queue then
 	held   float64       // largest rate since, where there is none yet
+	from   Sample        // the delivered rate since then counts; a pause does not end that
+	next   Sample        // from, half a wait later
 }
 
 // tries reports whether the session makes the queue longer, to see what that brings.
 func (l *lean) tries() bool { return l.before > 0 && l.step > 0 }
+
+// probes reports whether it does so where the base holds jitter or the queue of others, and the RTT has not become longer
+// by that yet. What is in flight comes and goes with their bursts, and is no bound then.
+func (c *Controller) probes(s Sample) bool {
+	l, m := &c.lean, &c.model
+	return l.tries() && c.raised(s) > c.least(s) && m.mean(s.At, 2*max(s.RTT, standingTime)).RTT < m.base+l.was+l.step
+}
 
 // leans makes the queue longer as long as that brings as much more as to a session with less than its part of the
 // line, and shorter as long as it costs less.
@@ -52,34 +63,40 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 	if c.priority == High || taken {
 		step, hold = 2*step, leanSoon
 	}
+	// With a part p of the line, a queue of a part q of the RTT brings q × (1/p - 1).
+	worth := func(queue time.Duration) float64 {
+		return (1/part - 1) * queue.Seconds() / (m.base + m.usual).Seconds()
+	}
 	wait := max(leanTrips*trip, leastLean)
+	if s.At-l.next.At >= wait/2 {
+		l.from, l.next = l.next, s
+	}
 	switch {
 	case l.step == 0:
-		*l = lean{step: step, until: s.At + wait}
+		*l = lean{step: step, until: s.At + wait, from: s, next: s}
 	case s.At < c.loss.ceilUntil: // what the queue lost bounds the rate, and the longer one brings nothing yet
 		l.before, l.until = 0, c.loss.ceilUntil
 	case l.before > 0 && s.At-l.at < wait:
-	case l.before > 0 && c.priority != High && m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait:
+	case l.before > 0 && c.priority != High && m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait &&
+		rateSince(l.from, s) < l.before*(1+worth(l.step)):
 	case l.before == 0 && s.At < l.until:
 		if s.At-l.at > wait {
 			l.held = max(l.held, m.steady)
 		}
 		if m.steady < takenShare*l.held && (l.queue > 0 || c.priority == High) { // others take more and more: a longer aim would hide their queue
-			*l = lean{step: step, at: s.At, until: s.At + hold}
+			*l = lean{step: step, at: s.At, until: s.At + hold, from: s, next: s}
 		}
 	default:
-		now := rateSince(m.before(s.At-2*m.steadyWindow()), s)
+		now := rateSince(l.from, s)
 		if l.before > 0 {
-			// With a part p of the line, a queue of a part q of the RTT brings q × (1/p - 1).
 			made := max((m.usual - l.was).Abs(), l.step.Abs()/2)
-			worth := (1/part - 1) * made.Seconds() / (m.base + m.usual).Seconds()
 			longer, shorter := now, l.before
 			if l.step < 0 {
 				longer, shorter = shorter, longer
 			}
-			if (longer/shorter-1 > worth) != (l.step > 0) { // undone
+			if (longer/shorter-1 > worth(made)) != (l.step > 0) { // undone
 				l.queue, l.step, l.before, l.held = max(0, l.queue-l.step), -l.step, 0, 0
-				l.at, l.until = s.At, s.At+hold
+				l.at, l.until, l.from, l.next = s.At, s.At+hold, s, s
 				c.full = 0 // it was to be that long
 				return
 			}
@@ -95,6 +112,7 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 			most = min(most, c.others.brim/2)
 		}
 		l.queue, l.at, l.before, l.was = min(l.queue+l.step, most), s.At, now, m.usual
+		l.from, l.next = s, s
 		if l.above = 0; taken {
 			l.above = max(0, c.over(s, c.line)-m.usual)
 		}

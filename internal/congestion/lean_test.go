@@ -54,3 +54,31 @@ func leans(t *testing.T, priority Priority, theirs, least, most float64) {
 	require.Less(t, queue, 3*time.Millisecond, "nobody has much")
 	require.Greater(t, part, 0.89)
 }
+
+// TestProbes: the queue of a flow that its window bounds is in all RTTs, and its bursts let the RTT and what is in flight
+// come and go. A session with little of the line soon finds out that more brings more, and takes its part.
+func TestProbes(t *testing.T) {
+	const line, base, theirs, tick = 283e6 / 8, 80 * time.Millisecond, 3.4e6, 25 * time.Millisecond
+	c := New()
+	ours, s := 0.6e6, Sample{MSS: 1448, Streams: 4, Backlog: 1 << 20, Delivered: 1 << 20, Least: base, Deviation: 20 * time.Millisecond}
+	c.model.base, c.line, c.rate, c.doubts.best = 97*time.Millisecond, 44e6/8, 44e6/8, 60e6/8
+	c.others.first, c.outage.heard = base, 0
+	c.enter(Cruise, 0)
+	part, soon := 0.0, time.Duration(0)
+	for i := 0; s.At < 25*time.Second; i++ {
+		s.At += tick
+		got := line * ours / (ours + theirs)
+		ours += (min(c.rate, 2*line) - got) * tick.Seconds()
+		s.Delivered += int64(got * tick.Seconds())
+		burst := []float64{0, 0.1, 0.25, 0.1}[i%4] // of a round trip
+		s.RTT = seconds((ours + theirs) / line * (0.95 + burst/2))
+		s.InFlight = int64(ours * (1 + burst))
+		c.Update(s)
+		if part = ours / (ours + theirs); part < 0.25 && soon == s.At-tick {
+			soon = s.At
+		}
+	}
+	require.Less(t, soon, 6*time.Second, "a quarter of the line")
+	require.Greater(t, part, 0.25)
+	require.Less(t, part, 0.45)
+}

@@ -96,10 +96,7 @@ func (c *Controller) jitters(deviations float64) time.Duration {
 	if !steady || j.deviation < min(c.shortQueue()/2, leastJitter) || j.lost.share() > mostLoss+2*c.loss.random {
 		return 0
 	}
-	most := scale(j.deviation, deviations)
-	if least := c.last.Least; least > 0 {
-		most -= max(0, c.model.base-least)
-	}
+	most := scale(j.deviation, deviations) - max(0, c.raised(c.last))
 	return max(0, min(most, c.model.base))
 }
 

@@ -54,7 +54,9 @@ func (c *Controller) silent(s Sample, silence time.Duration) bool {
 	if flying < min(c.rate, c.line)*c.model.base.Seconds()/2 {
 		return false
 	}
-	return c.mute(s, silence-leastStall) && (c.outage.burst == 0 && c.starts() || s.At-silence-c.outage.burst > 2*c.model.base)
+	// A burst of others that fills the queue comes once in each of their round trips, and may be too short now and then.
+	again := s.At-silence-c.outage.burst <= max(2*c.model.base, 3*s.RTT)
+	return c.mute(s, silence-leastStall) && (c.outage.burst == 0 && c.starts() || !again)
 }
 
 // mute reports whether all streams should have heard something in a time.
@@ -106,6 +108,9 @@ func (c *Controller) stalls(s Sample, dt, silence time.Duration) bool {
 			// What passes and loses nothing is no more than the line carries, however often hosts stall.
 			if c.model.losses == 0 {
 				held = max(held, min(c.model.steady, c.line))
+			}
+			if c.probes(s) { // such bursts seem stalls
+				held = c.line
 			}
 			c.rate = min(c.rate, held)
 		}
