@@ -14,6 +14,8 @@ const (
 	// leanPatience is how many times as long it may take at normal priority: with little of the line, a session makes
 	// a queue slowly.
 	leanPatience = 4
+	// leanBrim is the part of a full queue that it takes at most.
+	leanBrim = 2.0 / 3
 	// leanHold is how long a session is content with what it found, and leanSoon the same where others may be.
 	leanHold = 20 * time.Second
 	leanSoon = 10 * time.Second
@@ -101,15 +103,20 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 				return
 			}
 		}
+		most := m.base
+		if c.others.brim > 0 {
+			most = min(most, scale(c.others.brim, leanBrim))
+		}
+		if l.step > 0 && l.queue > 0 && l.queue+l.step/2 > most { // it is as long as it may be
+			l.queue, l.step, l.before, l.held = min(l.queue, most), -l.step, 0, 0
+			l.at, l.until, l.from, l.next = s.At, s.At+hold, s, s
+			return
+		}
 		if l.queue+l.step < 0 {
 			l.step = -l.step
 		}
 		if l.step > 0 { // what was delivered may have been less for a moment
 			now = max(now, c.line)
-		}
-		most := m.base
-		if c.others.brim > 0 {
-			most = min(most, c.others.brim/2)
 		}
 		l.queue, l.at, l.before, l.was = min(l.queue+l.step, most), s.At, now, m.usual
 		l.from, l.next = s, s

@@ -182,12 +182,18 @@ func (c *Controller) seek(s Sample) {
 		}
 		return
 	}
-	if m.standing < m.base/4 && (c.priority != High || c.shallow()) {
+	// At first, the one stream that goes on has only its own window of all that the session had. Where nothing was lost
+	// yet, no queue is full, and the base holds some of it.
+	first, queue := math.IsInf(o.peak, 1), m.standing
+	if first && s.Lost == 0 {
+		queue += max(0, c.raised(s))
+	}
+	if queue < m.base/4 && (c.priority != High || c.shallow()) {
 		return
 	}
 	lost := m.steady < quickShare*o.peak
 	if lost && s.At-o.quick > leastQuick {
-		if math.IsInf(o.peak, 1) {
+		if first {
 			o.peak = c.line
 		}
 		if c.priority != High && !o.bound {
