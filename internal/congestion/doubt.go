@@ -81,11 +81,7 @@ func (c *Controller) doubt(s Sample) {
 	case c.doubts.empty == 0 && m.queue <= aim:
 		c.doubts.empty = s.At
 	case c.doubts.empty == 0 && age > max(6*lag, testFor) && c.longer():
-		m.base += c.doubts.dip
-		c.doubts.longer += c.doubts.dip
-		c.full = 0
-		c.rate = afterDrain * c.line
-		c.enter(Cruise, s.At)
+		c.lengthen(c.doubts.dip)
 		return
 	case c.doubts.empty == 0 && age > max(6*lag, testFor) && m.standing > c.doubts.top-falls(age-2*lag):
 		if leastShare*c.line < emptyShare*c.doubts.part || c.doubts.slower {
@@ -149,6 +145,15 @@ func falls(in time.Duration) time.Duration {
 func (c *Controller) longer() bool {
 	m, d := &c.model, &c.doubts
 	return d.jump > d.dip*3/4 && d.top-d.dip < max(leastAim, m.jitter()) && d.part > d.best/2
+}
+
+// lengthen takes a longer round trip for that of the way, and goes on as alone.
+func (c *Controller) lengthen(by time.Duration) {
+	c.model.base += by
+	c.doubts.longer += by
+	c.full = 0
+	c.rate = afterDrain * c.line
+	c.enter(Cruise, c.last.At)
 }
 
 // hidden reports whether the base may hold a queue of others: no RTT of late came near the least one that the

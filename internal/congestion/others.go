@@ -240,6 +240,9 @@ func (c *Controller) compete(s Sample) {
 		c.others.test, c.full, c.others.left = 0, 0, s.At
 		c.enter(Cruise, s.At)
 		c.regain()
+	case c.others.test > 0 && c.holds(s, lag) && c.still(s):
+		c.lengthen(m.standing)
+		c.others.test = 0
 	case c.others.test > 0 && c.holds(s, lag):
 		c.glance(s, lag)
 		c.others.test, c.others.tested = 0, s.At-1
@@ -315,6 +318,15 @@ func (c *Controller) holds(s Sample, lag time.Duration) bool {
 		low = max(low, c.aim(s))
 	}
 	return age > max(2*lag+scale(c.others.deep, 1/(1-leastShare)), testFor) && c.model.standing > low
+}
+
+// still reports whether, in a test, a queue has not changed at all although the session has half of the line or more, and
+// sends clearly less: it is no queue, but a longer way.
+func (c *Controller) still(s Sample) bool {
+	o, m := &c.others, &c.model
+	half := float64(c.from.InFlight) > halfShare*c.doubts.best*c.from.RTT.Seconds()
+	changes := max(o.deep, m.longest(o.test)) - min(o.deep, m.stood(s.At, s.At-o.test))
+	return half && s.Lost == c.from.Lost && changes < o.deep/8
 }
 
 // tests reports whether it is time to test whether others are gone. Siblings do so at the same time: each
