@@ -357,8 +357,9 @@ func (c *Controller) weigh(s Sample) {
 	if c.priority == High || m.standing < m.base/4 {
 		return
 	}
-	switch o.poor = o.part < poorShare; {
-	case o.poor:
+	o.poor = o.part < poorShare
+	switch {
+	case o.part < foundShare*mostPart: // its window may hold the stream back for long
 		if more := min(2*o.flows, mostFlows); c.from.InFlight >= int64(more*leastPackets*s.MSS) {
 			o.flows = more
 		}
