@@ -119,6 +119,7 @@ func (c *Controller) Update(s Sample) Decision {
 	s = c.spaced(s)
 	c.last = s
 	c.model.update(s)
+	c.doubts.longer = max(0, min(c.doubts.longer, c.model.base-s.Least)) // the way may be short again
 	if c.state == Startup || c.state == Drain || c.model.queue <= c.least(s)*3/2 {
 		c.rested = s.At
 	}

@@ -156,7 +156,7 @@ func (c *Controller) lengthen(by time.Duration) {
 	c.enter(Cruise, c.last.At)
 }
 
-// hidden reports whether the base may hold a queue of others: no RTT of late came near the least one that the
+// hidden reports whether the base may hold a queue of others: no smoothed RTT came near the least one that the
 // kernel ever saw, by more than jitter explains. The queue of others then goes up and down above the base, and
 // looks as if it was our own.
 func (c *Controller) hidden(s Sample) bool {

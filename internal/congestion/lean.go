@@ -5,7 +5,7 @@ import "time"
 const (
 	// leanStep is the part of the least RTT by which the queue changes at once, leanTrips and leastLean how long
 	// it takes to see what that does, and leanGrowth the least growth of the rate per round trip meanwhile. probeGrowth
-	// is the same where what is in flight says that there is a queue, and the RTT does not.
+	// is the most of it where what is in flight says that there is a queue, and the RTT does not.
 	leanStep    = 0.1
 	leanTrips   = 16
 	leastLean   = time.Second
@@ -44,7 +44,16 @@ func (l *lean) tries() bool { return l.before > 0 && l.step > 0 }
 // by that yet. What is in flight comes and goes with their bursts, and is no bound then.
 func (c *Controller) probes(s Sample) bool {
 	l, m := &c.lean, &c.model
-	return l.tries() && c.raised(s) > c.least(s) && m.mean(s.At, 2*max(s.RTT, standingTime)).RTT < m.base+l.was+l.step
+	known := len(m.past) > 0 // no pause has just ended
+	return l.tries() && known && c.raised(s) > c.least(s) && m.mean(s.At, 2*max(s.RTT, standingTime)).RTT < m.base+l.was+l.step
+}
+
+// resume lets the session find out anew, after an outage, what a longer queue brings.
+func (l *lean) resume(s Sample, wait time.Duration) {
+	if l.before > 0 {
+		l.queue = max(0, l.queue-l.step)
+	}
+	l.before, l.until, l.from, l.next = 0, s.At+wait, s, s
 }
 
 // leans makes the queue longer as long as that brings as much more as to a session with less than its part of the
@@ -79,7 +88,7 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 	case s.At < c.loss.ceilUntil: // what the queue lost bounds the rate, and the longer one brings nothing yet
 		l.before, l.until = 0, c.loss.ceilUntil
 	case l.before > 0 && s.At-l.at < wait:
-	case l.before > 0 && c.priority != High && m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait &&
+	case l.tries() && c.priority != High && m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait &&
 		rateSince(l.from, s) < l.before*(1+worth(l.step)):
 	case l.before == 0 && s.At < l.until:
 		if s.At-l.at > wait {

@@ -60,8 +60,8 @@ const (
 	mostOfIt = 0.75
 	// rise is the growth per round trip of a session that takes again what the line carries.
 	rise = 0.25
-	// poorShare is the part of the line with less of which a session counts as more flows, and leastPart
-	// the least that a test can show.
+	// poorShare is the part of the line with less of which a session tests more often, and leastPart the least that
+	// a test can show.
 	poorShare = 0.25
 	leastPart = 0.1
 	// mostFlows bounds as how many flows a session counts whose part of the line is small. flowsMemory
@@ -120,6 +120,8 @@ type others struct {
 	bound  bool          // a test has shown their part of the line, and most is by that
 	test   time.Duration // start of the present test whether others are gone; 0 is none
 	deep   time.Duration // queue at that moment
+	dip    time.Duration // least queue since then
+	top    time.Duration // largest one
 	part   float64       // of the line that the session has, by the test
 	exact  bool          // it is not more
 	rivals rivals
@@ -230,6 +232,8 @@ func (c *Controller) compete(s Sample) {
 	if !c.resists(s) {
 		c.seek(s)
 	}
+	o := &c.others
+	o.dip, o.top = min(o.dip, m.queue), max(o.top, m.queue)
 	switch {
 	case c.alone(s, lag):
 		c.rate = afterDrain * max(m.steady, (m.steady+c.line)/2)
@@ -242,7 +246,7 @@ func (c *Controller) compete(s Sample) {
 		c.regain()
 	case c.others.test > 0 && c.holds(s, lag) && c.still(s):
 		c.lengthen(m.standing)
-		c.others.test = 0
+		o.test, o.brim, o.left = 0, 0, s.At
 	case c.others.test > 0 && c.holds(s, lag):
 		c.glance(s, lag)
 		c.others.test, c.others.tested = 0, s.At-1
@@ -253,7 +257,8 @@ func (c *Controller) compete(s Sample) {
 	case c.tests(s):
 		c.others.exact = false
 		c.others.quick = min(c.others.quick, s.At) // BBR starts anew after it
-		c.others.test, c.others.deep, c.began, c.from = s.At, m.queue, m.base, m.mean(s.At, max(lag, standingTime))
+		o.test, o.deep, o.dip, o.top = s.At, m.queue, m.queue, m.queue
+		c.began, c.from = m.base, m.mean(s.At, max(lag, standingTime))
 		c.line = float64(c.from.InFlight) / max(c.from.RTT, time.Microsecond).Seconds()
 		c.rate = leastShare * c.line
 	default:
@@ -320,13 +325,14 @@ func (c *Controller) holds(s Sample, lag time.Duration) bool {
 	return age > max(2*lag+scale(c.others.deep, 1/(1-leastShare)), testFor) && c.model.standing > low
 }
 
-// still reports whether, in a test, a queue has not changed at all although the session has half of the line or more, and
-// sends clearly less: it is no queue, but a longer way.
+// still reports whether, in a test, a queue has hardly changed although the session has half of the line or more, and
+// sends a quarter less: it is no queue, but a longer way. With a part p of the line, the RTT would become shorter by p/4.
 func (c *Controller) still(s Sample) bool {
-	o, m := &c.others, &c.model
-	half := float64(c.from.InFlight) > halfShare*c.doubts.best*c.from.RTT.Seconds()
-	changes := max(o.deep, m.longest(o.test)) - min(o.deep, m.stood(s.At, s.At-o.test))
-	return half && s.Lost == c.from.Lost && changes < o.deep/8
+	o := &c.others
+	half := c.doubts.alone > 0 && c.line > halfShare*c.doubts.alone
+	paused := c.outage.stall.seen > o.test
+	few := min(o.deep/8, scale(c.from.RTT, (1-leastShare)*halfShare/2))
+	return half && !paused && s.Lost == c.from.Lost && o.top-o.dip < few
 }
 
 // tests reports whether it is time to test whether others are gone. Siblings do so at the same time: each

@@ -35,7 +35,7 @@ type outage struct {
 }
 
 // stall is what is known at the end of a stall: a time in which a host had no processor. What others
-// do shows differently, since they never keep all streams from hearing anything.
+// do shows differently: they seldom keep all streams from hearing anything, and do so again and again.
 type stall struct {
 	seen  time.Duration // the last sample that spans one
 	until time.Duration // the latest end of its traces; 0 is no stall
@@ -153,6 +153,7 @@ func (c *Controller) resume(s Sample) {
 	c.model.pause()
 	c.loss.look = look{}
 	c.full, c.others.test, c.loss.events = 0, 0, 0
+	c.lean.resume(s, max(leanTrips*c.model.base, leastLean))
 	c.outage.deaf = s.At + max(deafTrips*c.model.base, leastDeaf)
 	switch c.state {
 	case Startup:
