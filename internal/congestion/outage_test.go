@@ -18,7 +18,7 @@ func TestSilences(t *testing.T) {
 		want  int // in ten seconds
 	}{
 		{"pauses", time.Second, func(int) time.Duration { return 80 * time.Millisecond }, 9},
-		{"bursts", rtt, func(i int) time.Duration { return []time.Duration{30, 70, 70, 70}[i%4] * time.Millisecond }, 1},
+		{"bursts", rtt, func(i int) time.Duration { return time.Duration([]int{30, 70, 70, 70}[i%4]) * time.Millisecond }, 1},
 	} {
 		x := New()
 		x.model.base, x.line, x.rate, x.doubts.best = base, rate, rate, rate
