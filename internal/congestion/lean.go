@@ -56,6 +56,12 @@ func (l *lean) resume(s Sample, wait time.Duration) {
 	l.before, l.until, l.from, l.next = 0, s.At+wait, s, s
 }
 
+// turn holds a queue for a while. The next step goes the other way.
+func (l *lean) turn(s Sample, queue, hold time.Duration) {
+	l.queue, l.step, l.before, l.held = queue, -l.step, 0, 0
+	l.at, l.until, l.from, l.next = s.At, s.At+hold, s, s
+}
+
 // leans makes the queue longer as long as that brings as much more as to a session with less than its part of the
 // line, and shorter as long as it costs less.
 func (c *Controller) leans(s Sample, trip time.Duration) {
@@ -106,8 +112,7 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 				longer, shorter = shorter, longer
 			}
 			if (longer/shorter-1 > worth(made)) != (l.step > 0) { // undone
-				l.queue, l.step, l.before, l.held = max(0, l.queue-l.step), -l.step, 0, 0
-				l.at, l.until, l.from, l.next = s.At, s.At+hold, s, s
+				l.turn(s, max(0, l.queue-l.step), hold)
 				c.full = 0 // it was to be that long
 				return
 			}
@@ -117,8 +122,7 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 			most = min(most, scale(c.others.brim, leanBrim))
 		}
 		if l.step > 0 && l.queue > 0 && l.queue+l.step/2 > most { // it is as long as it may be
-			l.queue, l.step, l.before, l.held = min(l.queue, most), -l.step, 0, 0
-			l.at, l.until, l.from, l.next = s.At, s.At+hold, s, s
+			l.turn(s, min(l.queue, most), hold)
 			return
 		}
 		if l.queue+l.step < 0 {
