@@ -69,6 +69,10 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	if m.standing > aim {
 		c.low, c.proved = 0, true
+		if c.measuresLoss(s) && c.swells(s, trip) {
+			c.share(s)
+			return
+		}
 		c.brake(s, aim, trip)
 		return
 	}
@@ -92,7 +96,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		return
 	}
 	c.quicken(s, trip)
-	if s.At-max(c.since, c.outage.stall.seen) > 2*m.rateWindow(s) {
+	if c.measuresLoss(s) {
 		if c.loss.fresh.At == 0 && s.Delivered >= c.opening.sent {
 			c.loss.fresh = s
 		}
@@ -131,6 +135,11 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 		return
 	}
 	c.grow(s, aim, trip, dt, over)
+}
+
+// measuresLoss reports whether what is lost of late is of this state, and of no pause.
+func (c *Controller) measuresLoss(s Sample) bool {
+	return s.At-max(c.since, c.outage.stall.seen) > 2*c.model.rateWindow(s)
 }
 
 // grow takes more of a line whose queue is short: soon what is known, and what is beyond in steps that

@@ -41,6 +41,9 @@ const (
 	// what a single loss takes.
 	calmTrips = 200
 
+	// mostSwells is how often others may fill the queue, one time soon after the other, until they count.
+	mostSwells = 3
+
 	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
 	tellingLosses = 8
 	// foundLosses is how many more than by chance tell that a policer is still there. After foundRow times, whether
@@ -71,6 +74,8 @@ type losses struct {
 	calm        tally         // what is lost while the queue is not longer than usual
 	event       time.Duration // when a longer queue lost more, the last time
 	events      int           // how often it did so below the rate at which it had done so before
+	swell       time.Duration // when a queue that the session had not made was full, the last time
+	swells      int           // how often that was so, one soon after the other
 	surge       time.Duration // when streams last sent much at once
 	fresh       Sample        // what was lost before says nothing: it may be the start's doing
 	look        look
@@ -207,6 +212,28 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	c.loss.events = 0
 	c.share(s)
 	return true
+}
+
+// swells reports whether others fill the queue time and again, although the session sends no more than the line carries
+// for it: they lose something then, and leave it empty for a while. One that stays is no such queue, nor one that a line
+// fills which pauses.
+func (c *Controller) swells(s Sample, trip time.Duration) bool {
+	m, l := &c.model, &c.loss
+	same := c.full == 0 || l.swell > c.full
+	if c.priority != Normal || same || m.lost < 4*l.calm.share()+someLoss || m.delivered < takenShare*c.had || c.atOnce(s) {
+		return false
+	}
+	if m.made(s.At, s.At-c.full+2*trip, c.line) > m.longest(s.At-2*trip)/2 {
+		return false
+	}
+	if s.At-l.swell > firstHold {
+		l.swells = 0
+	}
+	l.swell = s.At
+	l.swells++
+	c.brims(s, trip)
+	again := c.others.left > 0 && s.At-c.others.left < longHold
+	return l.swells >= mostSwells || again
 }
 
 // surges reports whether more is in flight than the rate and the RTT explain: streams have sent what

@@ -238,3 +238,43 @@ func TestSlowPolicer(t *testing.T) {
 	c.police(at(30*time.Second), 50e6)
 	require.False(t, c.slowPolicer(at(31*time.Second)), "it lets much through")
 }
+
+// TestSwells: others who fill a short queue, lose something and leave it empty, time and again, are found although
+// the session gets all that it sends. A queue that loses nothing, or a burst at once, shows nobody.
+func TestSwells(t *testing.T) {
+	const (
+		base  = 20 * time.Millisecond
+		cycle = time.Second
+		tick  = Every
+		line  = 8e6
+	)
+	for _, c := range []struct {
+		what string
+		lost int // segments, in each cycle
+		want State
+	}{
+		{"others", 3, Compete},
+		{"nothing is lost", 0, Cruise},
+		{"the line pauses", 80, Cruise},
+	} {
+		x := New()
+		x.model.base, x.line, x.rate, x.known, x.doubts.best, x.proved = base, line, line, line, line, true
+		s := Sample{At: time.Second, MSS: 1448, Streams: 4, Least: base, RTT: base, Backlog: 1 << 30, Delivered: 1 << 20}
+		x.last, x.outage.heard, x.opening.sent = s, s.At, 1
+		x.enter(Cruise, s.At)
+		for s.At < 8*time.Second && x.state == Cruise {
+			s.At += tick
+			s.Delivered += int64(line * tick.Seconds())
+			fills, full := s.At%cycle, cycle*17/20
+			if s.RTT = base; fills < full {
+				s.RTT += time.Duration(float64(fills) / float64(full) * float64(base/5))
+			}
+			if fills >= full-tick && fills < full {
+				s.Lost += int64(c.lost * s.MSS)
+			}
+			s.InFlight = int64(line * s.RTT.Seconds())
+			x.Update(s)
+		}
+		require.Equal(t, c.want, x.state, "%s, at %v", c.what, s.At)
+	}
+}
