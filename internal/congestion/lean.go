@@ -50,10 +50,16 @@ func (c *Controller) probes(s Sample) bool {
 
 // resume lets the session find out anew, after an outage, what a longer queue brings.
 func (l *lean) resume(s Sample, wait time.Duration) {
+	l.undo()
+	l.until, l.from, l.next = s.At+wait, s, s
+}
+
+// undo takes back the last change, unless it is over.
+func (l *lean) undo() {
 	if l.before > 0 {
 		l.queue = max(0, l.queue-l.step)
 	}
-	l.before, l.until, l.from, l.next = 0, s.At+wait, s, s
+	l.before = 0
 }
 
 // turn holds a queue for a while. The next step goes the other way.
@@ -92,7 +98,8 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 	case l.step == 0:
 		*l = lean{step: step, until: s.At + wait, from: s, next: s}
 	case s.At < c.loss.ceilUntil: // what the queue lost bounds the rate, and the longer one brings nothing yet
-		l.before, l.until = 0, c.loss.ceilUntil
+		l.undo()
+		l.until = c.loss.ceilUntil
 	case l.before > 0 && s.At-l.at < wait:
 	case l.tries() && c.priority != High && m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait &&
 		rateSince(l.from, s) < l.before*(1+worth(l.step)):
