@@ -138,6 +138,9 @@ func (c *Controller) share(s Sample) {
 		c.give(s)
 		return
 	}
+	if m := &c.model; len(m.past) > 0 && s.Lost > m.past[0].Lost { // the queue was full
+		c.others.brim = max(c.others.brim, m.longest(m.past[0].At))
+	}
 	if c.others.flows == 0 || s.At-c.others.left > flowsMemory {
 		c.others.flows = freeStreams
 	}
