@@ -69,7 +69,7 @@ func (c *Controller) cruise(s Sample, dt time.Duration) {
 	}
 	if m.standing > aim {
 		c.low, c.proved = 0, true
-		if c.measuresLoss(s) && c.swells(s, trip) {
+		if c.swells(s, trip) {
 			c.share(s)
 			return
 		}

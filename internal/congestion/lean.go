@@ -54,9 +54,9 @@ func (l *lean) resume(s Sample, wait time.Duration) {
 	l.until, l.from, l.next = s.At+wait, s, s
 }
 
-// undo takes back the last change, unless it is over.
+// undo takes back a longer queue whose try is not finished.
 func (l *lean) undo() {
-	if l.before > 0 {
+	if l.tries() {
 		l.queue = max(0, l.queue-l.step)
 	}
 	l.before = 0
@@ -98,8 +98,11 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 	case l.step == 0:
 		*l = lean{step: step, until: s.At + wait, from: s, next: s}
 	case s.At < c.loss.ceilUntil: // what the queue lost bounds the rate, and the longer one brings nothing yet
-		l.undo()
-		l.until = c.loss.ceilUntil
+		if l.tries() {
+			l.undo()
+			l.until = s.At + hold
+		}
+		l.before, l.until = 0, max(l.until, c.loss.ceilUntil)
 	case l.before > 0 && s.At-l.at < wait:
 	case l.tries() && c.priority != High && m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait &&
 		rateSince(l.from, s) < l.before*(1+worth(l.step)):

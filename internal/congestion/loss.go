@@ -41,8 +41,11 @@ const (
 	// what a single loss takes.
 	calmTrips = 200
 
-	// mostSwells is how often others may fill the queue, one time soon after the other, until they count.
-	mostSwells = 3
+	// enoughSwells is how many times in a row others must fill the queue until they count, and againSwells the same soon
+	// after others were there. leastSwell is how many segments the session loses each time, at the least.
+	enoughSwells = 3
+	againSwells  = 2
+	leastSwell   = 2
 
 	// tellingLosses is how many segments must be lost without a queue to tell how likely that is.
 	tellingLosses = 8
@@ -75,6 +78,7 @@ type losses struct {
 	event       time.Duration // when a longer queue lost more, the last time
 	events      int           // how often it did so below the rate at which it had done so before
 	swell       time.Duration // when a queue that the session had not made was full, the last time
+	top         time.Duration // length of the queue then
 	swells      int           // how often that was so, one soon after the other
 	surge       time.Duration // when streams last sent much at once
 	fresh       Sample        // what was lost before says nothing: it may be the start's doing
@@ -214,26 +218,39 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	return true
 }
 
-// swells reports whether others fill the queue time and again, although the session sends no more than the line carries
-// for it: they lose something then, and leave it empty for a while. One that stays is no such queue, nor one that a line
-// fills which pauses.
+// swells reports whether others fill a short queue time and again, although the session sends no more than the line carries
+// for it. They lose something then, and leave the queue empty for a while. A queue that stays does not count, nor does
+// one that a pause of the line has made.
 func (c *Controller) swells(s Sample, trip time.Duration) bool {
 	m, l := &c.model, &c.loss
-	same := c.full == 0 || l.swell > c.full
-	if c.priority != Normal || same || m.lost < 4*l.calm.share()+someLoss || m.delivered < takenShare*c.had || c.atOnce(s) {
+	since := s.At - m.past[0].At
+	known := c.measuresLoss(s) && s.At >= c.outage.deaf && s.Backlog > 0 && !c.guess && since > m.steadyWindow()
+	if c.priority != Normal || !known || c.siblings.crowd(s.At) {
 		return false
 	}
-	if m.made(s.At, s.At-c.full+2*trip, c.line) > m.longest(s.At-2*trip)/2 {
+	soon := s.At-max(l.event, l.swell) < max(4*trip, leastFight)
+	if c.full == 0 || l.swell > c.full || soon || m.delivered < takenShare*c.had {
 		return false
 	}
-	if s.At-l.swell > firstHold {
+	few := s.Lost-c.from.Lost < int64(leastSwell*s.MSS) || lossSince(c.from, s) < 4*l.calm.share()+someLoss
+	if few || c.atOnce(s) {
+		return false
+	}
+	top, low := m.longest(s.At-2*trip), m.stood(s.At, since)
+	noise, own := 2*max(m.jitter(), c.deviates()), m.made(s.At, since, max(c.had, m.most()))
+	if low > top/2 || top < noise || own > (top-low)/2 || !c.empties(top) { // it was there, may be noise, is our own, or is deep
+		return false
+	}
+	if alike := max(top, l.top) < min(top, l.top)*5/4; !alike || s.At-l.swell > firstHold { // a full queue is as long as before
 		l.swells = 0
 	}
-	l.swell = s.At
+	l.swell, l.top, l.event = s.At, top, s.At
 	l.swells++
-	c.brims(s, trip)
-	again := c.others.left > 0 && s.At-c.others.left < longHold
-	return l.swells >= mostSwells || again
+	enough := enoughSwells
+	if c.others.left > 0 && s.At-c.others.left < longHold {
+		enough = againSwells
+	}
+	return l.swells >= enough
 }
 
 // surges reports whether more is in flight than the rate and the RTT explain: streams have sent what

@@ -240,7 +240,7 @@ func TestSlowPolicer(t *testing.T) {
 }
 
 // TestSwells: others who fill a short queue, lose something and leave it empty, time and again, are found although
-// the session gets all that it sends. A queue that loses nothing, or a burst at once, shows nobody.
+// the session gets all that it sends. A queue of its own, one that loses nothing, or a burst at once, shows nobody.
 func TestSwells(t *testing.T) {
 	const (
 		base  = 20 * time.Millisecond
@@ -250,12 +250,14 @@ func TestSwells(t *testing.T) {
 	)
 	for _, c := range []struct {
 		what string
-		lost int // segments, in each cycle
+		lost int  // segments, in each cycle
+		more bool // the session sends more than it gets
 		want State
 	}{
-		{"others", 3, Compete},
-		{"nothing is lost", 0, Cruise},
-		{"the line pauses", 80, Cruise},
+		{"others", 3, false, Compete},
+		{"its own", 3, true, Cruise},
+		{"nothing is lost", 0, false, Cruise},
+		{"the line pauses", 80, false, Cruise},
 	} {
 		x := New()
 		x.model.base, x.line, x.rate, x.known, x.doubts.best, x.proved = base, line, line, line, line, true
@@ -264,7 +266,6 @@ func TestSwells(t *testing.T) {
 		x.enter(Cruise, s.At)
 		for s.At < 8*time.Second && x.state == Cruise {
 			s.At += tick
-			s.Delivered += int64(line * tick.Seconds())
 			fills, full := s.At%cycle, cycle*17/20
 			if s.RTT = base; fills < full {
 				s.RTT += time.Duration(float64(fills) / float64(full) * float64(base/5))
@@ -273,6 +274,9 @@ func TestSwells(t *testing.T) {
 				s.Lost += int64(c.lost * s.MSS)
 			}
 			s.InFlight = int64(line * s.RTT.Seconds())
+			if s.Delivered = int64(line * s.At.Seconds()); !c.more {
+				s.Delivered -= s.InFlight // it sends at a constant rate
+			}
 			x.Update(s)
 		}
 		require.Equal(t, c.want, x.state, "%s, at %v", c.what, s.At)

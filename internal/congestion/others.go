@@ -138,8 +138,10 @@ func (c *Controller) share(s Sample) {
 		c.give(s)
 		return
 	}
-	if m := &c.model; len(m.past) > 0 && s.Lost > m.past[0].Lost { // the queue was full
-		c.others.brim = max(c.others.brim, m.longest(m.past[0].At))
+	if from := c.model.past[0]; lossSince(from, s) > 4*c.loss.calm.share()+someLoss && s.At >= c.outage.deaf {
+		if full := c.model.longest(from.At); full > c.aim(s) {
+			c.others.brim = max(c.others.brim, full)
+		}
 	}
 	if c.others.flows == 0 || s.At-c.others.left > flowsMemory {
 		c.others.flows = freeStreams
@@ -300,10 +302,12 @@ func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	return calm > max(4*lag, leastAlone) && c.stayed(s) > leastStay || calm > max(8*lag, leastStay/2) && c.others.poor
 }
 
-// shallow reports whether even a full queue is so short that a flow which gives up three tenths of its
-// window, as cubic does after a loss, leaves it empty for seconds.
-func (c *Controller) shallow() bool {
-	return c.others.brim > 0 && c.others.brim.Seconds() < (1/cubicKeeps-1)*c.model.base.Seconds()
+// shallow reports whether even a full queue is so short that others leave it empty for seconds.
+func (c *Controller) shallow() bool { return c.others.brim > 0 && c.empties(c.others.brim) }
+
+// empties reports whether a flow that gives up three tenths of its window, as cubic does after a loss, empties a queue.
+func (c *Controller) empties(queue time.Duration) bool {
+	return queue.Seconds() < (1/cubicKeeps-1)*c.model.base.Seconds()
 }
 
 // brims notes how long the queue was that has lost something.
