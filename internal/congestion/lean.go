@@ -54,12 +54,14 @@ func (l *lean) resume(s Sample, wait time.Duration) {
 	l.until, l.from, l.next = s.At+wait, s, s
 }
 
-// undo takes back a longer queue whose try is not finished.
-func (l *lean) undo() {
-	if l.tries() {
+// undo ends a try that is not finished, and takes back the longer queue. It reports whether there was one.
+func (l *lean) undo() bool {
+	longer := l.tries()
+	if longer {
 		l.queue = max(0, l.queue-l.step)
 	}
 	l.before = 0
+	return longer
 }
 
 // turn holds a queue for a while. The next step goes the other way.
@@ -98,11 +100,10 @@ func (c *Controller) leans(s Sample, trip time.Duration) {
 	case l.step == 0:
 		*l = lean{step: step, until: s.At + wait, from: s, next: s}
 	case s.At < c.loss.ceilUntil: // what the queue lost bounds the rate, and the longer one brings nothing yet
-		if l.tries() {
-			l.undo()
+		if l.undo() {
 			l.until = s.At + hold
 		}
-		l.before, l.until = 0, max(l.until, c.loss.ceilUntil)
+		l.until = max(l.until, c.loss.ceilUntil)
 	case l.before > 0 && s.At-l.at < wait:
 	case l.tries() && c.priority != High && m.usual-l.was < l.step/2 && s.At-l.at < leanPatience*wait &&
 		rateSince(l.from, s) < l.before*(1+worth(l.step)):
