@@ -193,7 +193,7 @@ func (c *Controller) check(s Sample, age, lag time.Duration) {
 	if age < 2*lag+seconds(k.queue.Seconds()/(1-checkShare))+checkFor {
 		return
 	}
-	rtt, jitter := m.base+m.standing, max(m.jitter(), c.deviates())/2
+	rtt, jitter := m.base+m.standing, max(m.jitter()/2, c.deviates())
 	// What looks like jitter may be the bursts of others. With high priority, a session without anybody else would lose
 	// nothing by going on as beside others.
 	if c.priority == High && c.line < lostShare*c.doubts.best && c.loss.policed == 0 {

@@ -60,6 +60,11 @@ const (
 	mostPaused  = 0.015 // share lost in a tallyTime, at the most: with more of it, a look costs less
 	burstMostly = 0.75
 	burstShare  = 0.125
+	// rarely bounds how likely a loss with some queue may be by chance, to count. Where nothing was lost without one yet,
+	// priorLost segments were, so that a single one counts once the session has sent many.
+	rarely    = 0.03
+	priorLost = 0.1
+
 	// spare is by how much more gentle streams there shall be than fill the line in the mean: none of
 	// them sends more than twice its part of the rate, and few much more than it.
 	spare = 1.5
@@ -184,7 +189,7 @@ func (c *Controller) crowded(s Sample, trip time.Duration) bool {
 	if c.surges(s) {
 		c.loss.surge = s.At
 	}
-	if m.lost < 4*c.loss.calm.share()+someLoss || s.At-c.loss.event < max(4*trip, leastFight) {
+	if m.lost < 4*c.loss.calm.share()+someLoss || c.likely(s) || s.At-c.loss.event < max(4*trip, leastFight) {
 		return false
 	}
 	held := s.At < c.loss.ceilUntil && c.rate <= c.loss.ceil
@@ -251,6 +256,16 @@ func (c *Controller) swells(s Sample, trip time.Duration) bool {
 		enough = againSwells
 	}
 	return l.swells >= enough
+}
+
+// likely reports whether what was lost in the last rateWindow may have been lost by chance, as much as while the queue is
+// short. It compares with Chernoff's bound for rare events of which a mean number is expected (Poisson).
+func (c *Controller) likely(s Sample) bool {
+	calm, from := &c.loss.calm, c.model.before(s.At-c.model.rateWindow(s))
+	lost, passed := float64(s.Lost-from.Lost), float64(s.Delivered-from.Delivered)
+	mean := (calm.lost + priorLost*float64(s.MSS)) * min(1, (lost+passed)/calm.sent)
+	excess := lost - mean - lost*math.Log(lost/mean) // ln of the bound, in bytes
+	return lost <= mean || excess > math.Log(rarely)*float64(s.MSS)
 }
 
 // surges reports whether more is in flight than the rate and the RTT explain: streams have sent what

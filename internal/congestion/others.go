@@ -87,6 +87,8 @@ const (
 	riseOver = 1.75
 	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
+	// idleJitters bounds the mean queue that jitter explains, as a multiple of how much longer it makes a single RTT.
+	idleJitters = 2
 	// floorPart is the part of a full queue, as a divisor, that a session of low priority ignores while it yields, because
 	// others fill all of it time and again. On a short path that is less than the noise of hosts: there it ignores
 	// lowLeast, but at most floorBrim of the full queue.
@@ -125,6 +127,7 @@ type others struct {
 	part   float64       // of the line that the session has, by the test
 	exact  bool          // it is not more
 	rivals rivals
+	busy   time.Duration // when the line was seen without room, the last time
 	vain   bool          // the last test has shown nothing
 	tested time.Duration // end of the last test
 	left   time.Duration // when the others were gone, the last time; 0 is never
@@ -227,6 +230,9 @@ func (c *Controller) compete(s Sample) {
 	if m.standing > c.aim(s) {
 		c.calm = s.At
 	}
+	if !c.idles(s) {
+		c.others.busy = s.At
+	}
 	if m.lost > 0 {
 		c.brims(s, lag)
 	}
@@ -290,6 +296,8 @@ func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	switch {
 	case c.priority == Normal && !crowd && c.model.losses > mostLoss+2*c.loss.random && calm < 3*leastStay:
 		return false // alone, it would lose nothing, unless the path does
+	case s.At-max(c.others.busy, c.since) > leastStay:
+		return true
 	case c.others.test > 0 && crowd:
 		return calm > max(4*lag, leastAlone)
 	case c.others.test > 0 && c.others.exact && c.others.part > wholeShare:
@@ -300,6 +308,15 @@ func (c *Controller) alone(s Sample, lag time.Duration) bool {
 		return calm > leastStay
 	}
 	return calm > max(4*lag, leastAlone) && c.stayed(s) > leastStay || calm > max(8*lag, leastStay/2) && c.others.poor
+}
+
+// idles reports whether the line seems to have room, although the session gets little of it: the RTT is longer than its
+// base, but no more than jitter makes it, and that is more than the aim allows for. What the path loses may be what holds
+// free streams back then.
+func (c *Controller) idles(s Sample) bool {
+	m, jitter := &c.model, c.model.jitter()
+	rough := jitter > c.usualAim() && m.usual < min(idleJitters*jitter, m.base/4)
+	return rough && m.steady < halfShare*c.doubts.best && !c.siblings.crowd(s.At)
 }
 
 // shallow reports whether even a full queue is so short that others leave it empty for seconds.

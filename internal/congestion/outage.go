@@ -180,7 +180,7 @@ func (c *Controller) pass(dt time.Duration) {
 			c.opening.first = 0
 		}
 	}
-	for _, t := range []*time.Duration{&c.full, &c.doubts.empty, &c.others.test, &c.others.tested, &c.loss.held, &c.loss.swell} {
+	for _, t := range []*time.Duration{&c.full, &c.doubts.empty, &c.others.test, &c.others.tested, &c.others.busy, &c.loss.held, &c.loss.swell} {
 		if *t > 0 {
 			*t += dt
 		}

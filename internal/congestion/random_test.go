@@ -81,6 +81,17 @@ var randomPaths = rapid.Custom(func(t *rapid.T) randomPath {
 	return r
 })
 
+// roughPaths draws paths on which delay goes up and down, and packets are lost by chance, as on radio.
+var roughPaths = rapid.Custom(func(t *rapid.T) randomPath {
+	r := randomPaths.Draw(t, "path")
+	p := &r.Path
+	r.Path = simulate.Path{Rate: p.Rate, RTT: p.RTT, MSS: p.MSS, Queue: p.Queue}
+	p.Jitter = time.Duration(magnitudes(0.01, 0.2).Draw(t, "jitter") * float64(p.RTT))
+	p.Loss = magnitudes(1e-5, 5e-3).Draw(t, "loss")
+	r.Flows = r.Flows[:1]
+	return r
+})
+
 // streamsFor is about the number that a session has.
 func streamsFor(rate float64) int {
 	if rate < narrow {
@@ -142,9 +153,10 @@ func (r randomPath) String() string {
 	p := r.Path
 	s := fmt.Sprintf("%.4g Mbit/s × %v, queue %.2f BDP", p.Rate/1e6,
 		p.RTT.Round(100*time.Microsecond), float64(p.Queue)*8/p.Rate/p.RTT.Seconds())
-	switch {
-	case p.Loss > 0:
+	if p.Loss > 0 {
 		s += fmt.Sprintf(", loss %.2g", p.Loss)
+	}
+	switch {
 	case p.Jitter > 0:
 		s += fmt.Sprintf(", jitter %v", p.Jitter.Round(100*time.Microsecond))
 	case p.Stalls > 0:
@@ -192,7 +204,14 @@ const (
 //	go test -run TestRandomPaths -v -rapid.checks 200 -rapid.seed 7 -worst 10
 //
 // Without -rapid.seed, the paths are those of -seed.
-func TestRandomPaths(t *testing.T) {
+func TestRandomPaths(t *testing.T) { judgeAll(t, randomPaths) }
+
+// TestRoughPaths is the same on rough paths.
+func TestRoughPaths(t *testing.T) {
+	judgeAll(t, roughPaths)
+}
+
+func judgeAll(t *testing.T, paths *rapid.Generator[randomPath]) {
 	if from := flag.Lookup("rapid.seed").Value; from.String() == "0" {
 		require.NoError(t, from.Set(strconv.FormatUint(*seed, 10)))
 	}
@@ -209,7 +228,7 @@ func TestRandomPaths(t *testing.T) {
 		}
 	}()
 	rapid.Check(t, func(t *rapid.T) {
-		r := randomPaths.Draw(t, "path")
+		r := paths.Draw(t, "path")
 		f, kind := r.judge(), r.exception()
 		flaws = append(flaws, f)
 		tried[kind]++

@@ -560,6 +560,23 @@ func scenarios() []scenario {
 	p.Outages = []simulate.Outage{{From: 22 * time.Second, For: 1500 * ms}}
 	add("rivals-none-slower-outage", p, flows(session), 45, 26, dropped(1), delay(0.5, 60))
 
+	// What is lost by chance while jitter makes the RTT longer is no full queue of others. And jitter is no queue of
+	// others who have left.
+	eight := simulate.Flow{Kind: simulate.Session, Count: 8}
+	for _, l := range []struct {
+		rate float64
+		rtt  time.Duration
+		loss float64
+	}{{30, 100 * ms, 1e-3}, {100, 40 * ms, 1e-3}, {100, 10 * ms, 1e-4}} {
+		p = line(l.rate, l.rtt, 1)
+		p.Jitter, p.Loss = l.rtt/10, l.loss
+		add(fmt.Sprintf("jitter-loss-%.0fM-%dms", l.rate, l.rtt.Milliseconds()), p, flows(eight), 30, 3, share(0.9), unshared())
+	}
+	left := simulate.Flow{Kind: simulate.Cubic, From: 5 * time.Second, To: 15 * time.Second}
+	p = line(1000, 40*ms, 1)
+	p.Jitter, p.Loss = 4*ms, 1e-4
+	add("jitter-loss-cubic-leaves", p, flows(eight, left), 45, 28, share(0.8))
+
 	few := simulate.Flow{Kind: simulate.Session, Count: 4}
 	p = line(1722, 2500*time.Microsecond, 1)
 	add("start-full-at-once", p, flows(few), 6, 3, share(0.9), dropped(2))
