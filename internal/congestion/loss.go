@@ -60,8 +60,8 @@ const (
 	mostPaused  = 0.015 // share lost in a tallyTime, at the most: with more of it, a look costs less
 	burstMostly = 0.75
 	burstShare  = 0.125
-	// rarely bounds how likely a loss with some queue may be by chance, to count. Where nothing was lost without one yet,
-	// priorLost segments were, so that a single one counts once the session has sent many.
+	// A loss with some queue counts if it comes by chance in less than this share of all cases. Where nothing was lost
+	// without a queue yet, priorLost segments are taken as lost, so that a single one counts once the session has sent many.
 	rarely    = 0.03
 	priorLost = 0.1
 

@@ -29,6 +29,36 @@ func TestByChance(t *testing.T) {
 	}
 }
 
+// TestLikely: a loss with some queue is no sign of others as long as what is lost without one explains it.
+func TestLikely(t *testing.T) {
+	const mss = 1448
+	for _, c := range []struct {
+		what         string
+		lost, passed int64   // packets, in the last round trip
+		calm, sent   float64 // packets lost and sent without a queue
+		want         bool
+	}{
+		{"one packet, as many as ever", 1, 100, 10, 10_000, true},
+		{"two packets, more than ever", 2, 100, 10, 10_000, false},
+		{"two of more packets", 2, 1000, 10, 10_000, true},
+		{"many of more packets", 9, 1000, 10, 10_000, false},
+		{"one packet where none was lost", 1, 100, 0, 10_000, false},
+		{"one packet where nearly nothing was sent", 1, 100, 0, 10, true},
+		{"many packets where nothing was sent", 9, 100, 0, 0, false},
+		{"many packets of very many", 3000, 400_000, 1000, 400_000, false},
+	} {
+		x := New()
+		x.loss.calm = tally{c.calm * mss, c.sent * mss}
+		x.model.base = 100 * time.Millisecond
+		x.model.past = []Sample{{At: time.Second, MSS: mss}}
+		s := Sample{
+			At: 1100 * time.Millisecond, RTT: 100 * time.Millisecond, MSS: mss,
+			Delivered: c.passed * mss, Lost: c.lost * mss,
+		}
+		require.Equal(t, c.want, x.likely(s), c.what)
+	}
+}
+
 // TestHeeds: a session that loses something without a queue sends less for a moment. Where that ends the loss,
 // it stays just below the rate that passed, without what a policer lets through at first; where it does not, it
 // goes on as before.

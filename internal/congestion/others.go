@@ -87,7 +87,7 @@ const (
 	riseOver = 1.75
 	// brimPart is the part of a full queue, as a divisor, that a session holds at most.
 	brimPart = 3
-	// idleJitters bounds the mean queue that jitter explains, as a multiple of how much longer it makes a single RTT.
+	// idleJitters is how many times model.jitter the mean queue is at most, if jitter explains it.
 	idleJitters = 2
 	// floorPart is the part of a full queue, as a divisor, that a session of low priority ignores while it yields, because
 	// others fill all of it time and again. On a short path that is less than the noise of hosts: there it ignores
@@ -127,7 +127,7 @@ type others struct {
 	part   float64       // of the line that the session has, by the test
 	exact  bool          // it is not more
 	rivals rivals
-	busy   time.Duration // when the line was seen without room, the last time
+	busy   time.Duration // when the line did not seem to have room, the last time
 	vain   bool          // the last test has shown nothing
 	tested time.Duration // end of the last test
 	left   time.Duration // when the others were gone, the last time; 0 is never
@@ -310,9 +310,9 @@ func (c *Controller) alone(s Sample, lag time.Duration) bool {
 	return calm > max(4*lag, leastAlone) && c.stayed(s) > leastStay || calm > max(8*lag, leastStay/2) && c.others.poor
 }
 
-// idles reports whether the line seems to have room, although the session gets little of it: the RTT is longer than its
-// base, but no more than jitter makes it, and that is more than the aim allows for. What the path loses may be what holds
-// free streams back then.
+// idles reports whether the line seems to have room, although the session has less than half of the most that it had.
+// There is more jitter than the aim allows for, so the queue never seems to be gone, and jitter explains the mean queue.
+// What the path loses may be what holds free streams back then.
 func (c *Controller) idles(s Sample) bool {
 	m, jitter := &c.model, c.model.jitter()
 	rough := jitter > c.usualAim() && m.usual < min(idleJitters*jitter, m.base/4)

@@ -567,7 +567,7 @@ func scenarios() []scenario {
 		rate float64
 		rtt  time.Duration
 		loss float64
-	}{{30, 100 * ms, 1e-3}, {100, 40 * ms, 1e-3}, {100, 10 * ms, 1e-4}} {
+	}{{30, 100 * ms, 1e-3}, {100, 100 * ms, 1e-3}, {100, 40 * ms, 1e-3}, {100, 10 * ms, 1e-4}} {
 		p = line(l.rate, l.rtt, 1)
 		p.Jitter, p.Loss = l.rtt/10, l.loss
 		add(fmt.Sprintf("jitter-loss-%.0fM-%dms", l.rate, l.rtt.Milliseconds()), p, flows(eight), 30, 3, share(0.9), unshared())
