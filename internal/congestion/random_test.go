@@ -207,10 +207,9 @@ const (
 func TestRandomPaths(t *testing.T) { judgeAll(t, randomPaths) }
 
 // TestRoughPaths is the same on rough paths.
-func TestRoughPaths(t *testing.T) {
-	judgeAll(t, roughPaths)
-}
+func TestRoughPaths(t *testing.T) { judgeAll(t, roughPaths) }
 
+// judgeAll judges paths that are no exceptions, until one is bad.
 func judgeAll(t *testing.T, paths *rapid.Generator[randomPath]) {
 	if from := flag.Lookup("rapid.seed").Value; from.String() == "0" {
 		require.NoError(t, from.Set(strconv.FormatUint(*seed, 10)))
